@@ -242,7 +242,7 @@ def _guarded(frame: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def make_folder(key: str, folder: Path) -> None:
-    """Create ``folder``, which the user set with ``key=``; ``OutputError`` if this fails."""
+    """Create ``folder``, which the user set with ``key=``; raise ``OutputError`` if this fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -59,7 +59,7 @@ def has(name: str) -> bool:
 def need(name: str, extra: str) -> Any:
     """Import and return the module ``name``, which is one of the optional dependencies ``extra``.
 
-    ``ConfigError``: the module is not installed or cannot be imported.
+    Raises ``ConfigError`` if the module is not installed or cannot be imported.
     """
     try:
         return import_module(name)

@@ -23,7 +23,10 @@ _MOST = 10**18  # cutoffs are compared with ranks, which are int64
 
 
 def check_k(k: int | None) -> int | None:
-    """Return ``k``; ``ConfigError`` unless it is a cutoff rank >= 1 or None (the whole list)."""
+    """Return ``k``.
+
+    Raises ``ConfigError`` unless it is a cutoff rank >= 1 or None (the whole list).
+    """
     if k is None:
         return None
     if not (_is_whole(k) and 1 <= k < _MOST):
@@ -93,7 +96,10 @@ def check_share(knob: str, value: float | int) -> float | int:
 
 
 def check_levels(levels: int) -> int:
-    """Return ``levels``, the number of grades; ``ConfigError`` unless it is an integer >= 2."""
+    """Return ``levels``, the number of grades.
+
+    Raises ``ConfigError`` unless it is an integer >= 2.
+    """
     if not (_is_whole(levels) and levels >= 2):
         raise ConfigError(
             f"levels={levels} is not a number of grades: write an integer >= 2, such as 5 for the "
@@ -131,7 +137,7 @@ def is_number(value: object) -> bool:
 
 
 def parse_number(text: str) -> float:
-    """Return the number that ``text`` represents; ``ValueError`` if it is not a number.
+    """Return the number that ``text`` represents; raise ``ValueError`` if it is not a number.
 
     Spaces and tabs around the number are allowed. Unlike ``float``, this function accepts only what
     C, pandas and pyarrow also accept: no underscores, and no digits or spaces outside ASCII.

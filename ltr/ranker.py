@@ -223,8 +223,8 @@ class Ranker(BaseEstimator):
         """Return the score of each row of ``X``, ``[rows]``; higher is better.
 
         The columns of a table are selected by name. ``qid`` and ``group`` (see ``fit``) may be left
-        out if the model scores each item independently of the others. ``ValueError``: ``X`` lacks
-        features, or ``qid`` is missing.
+        out if the model scores each item independently of the others. Raises ``ValueError``
+        if ``X`` lacks features, or if ``qid`` is missing.
         """
         check_is_fitted(self)
         alone = getattr(self._scorer.model, "pointwise", False)

@@ -198,7 +198,7 @@ def _refuse_levels(arguments: Mapping[str, Any]) -> None:
 def _argument_columns(frame: pd.DataFrame, arguments: Mapping[str, Any]) -> list[Any]:
     """Return the columns of ``frame`` that are also passed as a series; they are not features.
 
-    ``DataError``: a series has the same name as a column, but different values.
+    Raises ``DataError`` if a series has the same name as a column, but different values.
     """
     columns = []
     for argument, values in arguments.items():
@@ -267,8 +267,8 @@ def in_rows(values: NDArray[Any], lists: Lists) -> NDArray[Any]:
 def queries_of_train(qids: Iterable[str], fraction: float, seed: int) -> set[str]:
     """Return the queries that stay in train when a ``fraction`` of the queries becomes vali.
 
-    The split is the same as with ``dataset=table``. ``DataError``: there are too few queries, or
-    ``fraction`` is not between 0 and 1.
+    The split is the same as with ``dataset=table``. Raises ``DataError`` if there are too few
+    queries, or if ``fraction`` is not between 0 and 1.
     """
     if not 0 < fraction < 1:
         raise DataError(f"vali_fraction={fraction}: give a number between 0 and 1, such as 0.2")

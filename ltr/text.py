@@ -234,7 +234,10 @@ def cited(loss: str) -> str:
 
 
 def _bound(loss: str | Loss, knobs: dict[str, Any]) -> Loss:
-    """Return the loss with its ``knobs`` bound; ``ConfigError``: the loss or a knob is unknown."""
+    """Return the loss with its ``knobs`` bound.
+
+    Raises ``ConfigError`` if the loss or a knob is unknown.
+    """
     if isinstance(loss, str):
         losses = losses_by_name()
         if loss not in losses:

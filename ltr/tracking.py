@@ -182,7 +182,10 @@ def _name(text: str) -> str:
 
 
 def _place(tracker: str, output_dir: str) -> Path:
-    """Create the folder ``output_dir`` and return it; ``ConfigError`` if ``tracker`` is missing."""
+    """Create the folder ``output_dir`` and return it.
+
+    Raises ``ConfigError`` if ``tracker`` is missing.
+    """
     need(tracker, "tracking")  # a submodule, because a folder may have the package's name
     folder = Path(output_dir).resolve()
     folder.mkdir(parents=True, exist_ok=True)

@@ -53,7 +53,10 @@ class LightGBM(BoostedTrees):
             booster.update(fobj=data.objective)
 
     def _run_params(self, data: FitData) -> dict[str, Any]:
-        """Return the parameters that the run sets; ``DataError``: labels or lists do not fit."""
+        """Return the parameters that the run sets.
+
+        Raises ``DataError`` if the labels or the lists do not fit.
+        """
         params: dict[str, Any] = {
             "objective": "none",
             "metric": "none",

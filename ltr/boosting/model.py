@@ -103,11 +103,11 @@ class RoundModel(nn.Module, ABC):
 
     @abstractmethod
     def restore(self, content: Any) -> None:
-        """Restore the state of a round; ``CheckpointError`` if it does not fit the model."""
+        """Restore the state of a round; raise ``CheckpointError`` if it does not fit the model."""
 
     @abstractmethod
     def score_items(self, items: Floats) -> Reals:
-        """Return the score of each row of ``items``, ``[items]``."""
+        """Return the scores, ``[items]``, one for each row of ``items``."""
 
     @property
     @abstractmethod
@@ -166,7 +166,10 @@ class ArraysModel(RoundModel, ABC):
         return {name: torch.from_numpy(array.copy()) for name, array in self.content.items()}
 
     def set_extra_state(self, state: Any) -> None:
-        """Restore the result of ``get_extra_state``; ``CheckpointError`` if it is anything else."""
+        """Restore the result of ``get_extra_state``.
+
+        Raises ``CheckpointError`` if it is anything else.
+        """
         tensors = state if isinstance(state, dict) else {"": state}
         if not all(map(_is_finite_tensor, tensors.values())):
             raise CheckpointError("the saved model has values that are not finite: train again")
@@ -189,7 +192,7 @@ def scores_to_float32(scores: Reals) -> Floats:
 
 
 def finite_features(data: ItemTensors, title: str) -> Floats:
-    """Return the features of ``data``, ``[items, width]``; ``DataError``: a value is missing."""
+    """Return the features, ``[items, width]``; raise ``DataError`` if a value is missing."""
     features: Floats = data.features.cpu().numpy()
     if not np.isfinite(features).all():
         raise DataError(

@@ -118,7 +118,7 @@ class BoostedTrees(RoundModel, ABC):
 
     @abstractmethod
     def score_with(self, booster: Any, items: Floats) -> Reals:
-        """Return the score of each row of ``items``, ``[items]``."""
+        """Return the scores, ``[items]``, one for each row of ``items``."""
 
     @abstractmethod
     def count_leaves(self, booster: Any) -> int:
@@ -169,7 +169,7 @@ class BoostedTrees(RoundModel, ABC):
 
     @property
     def module(self) -> Any:
-        """The library; ``ConfigError`` if it is not installed or cannot be imported."""
+        """The library; raises ``ConfigError`` if it is not installed or cannot be imported."""
         return need(self.library, "gbdt")
 
     @property
@@ -227,8 +227,9 @@ class BoostedTrees(RoundModel, ABC):
         return torch.from_numpy(np.frombuffer(self.content, np.uint8).copy())
 
     def set_extra_state(self, state: Any) -> None:
-        """Restore the booster from the bytes in ``state``; ``CheckpointError`` if it is
-        unusable.
+        """Restore the booster from the bytes in ``state``.
+
+        Raises ``CheckpointError`` if they are unusable.
         """
         content = state.cpu().numpy().tobytes() if isinstance(state, Tensor) else b"?"
         self.restore(content)  # b"?" is not a booster of any library

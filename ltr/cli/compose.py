@@ -160,7 +160,9 @@ def typed(command: str, arguments: Sequence[str]) -> DictConfig:
 
 
 def search_overrides(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments of ``ltr search`` in Hydra's grammar, for a job of a launcher.
+    """Return the arguments of ``ltr search`` in Hydra's grammar.
+
+    A job that a Hydra launcher starts is given its arguments in this form.
 
     >>> search_overrides(["model=mlp", "trials=5"])
     ['trials=5', "train=['model=mlp']"]

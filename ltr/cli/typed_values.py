@@ -32,7 +32,8 @@ def read_typed(command: str, arguments: Sequence[str]) -> TypedValues:
     """Return the values that ``arguments`` give to the keys of ``command``.
 
     An argument without ``=`` is a value of the first key. Some commands pass ``KEY=VALUE`` on if
-    the key is not their own: those that train, such as ``table``, and those that check a part.
+    the key is not their own: those that train, such as ``table``, and those that check a loss, a
+    metric or a model.
 
     Raises:
         ConfigError: a key is unknown.

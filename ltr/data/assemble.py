@@ -166,7 +166,10 @@ class _Rows:
         )
 
     def _list_weights(self, lists: Ints, qids: Texts) -> Floats | None:
-        """Return the weight of each list; ``DataError`` if the rows of a list differ in weight."""
+        """Return the weight of each list.
+
+        Raises ``DataError`` if the rows of a list differ in weight.
+        """
         if not self._weights:
             return None
         weights = np.concatenate(self._weights)

@@ -108,7 +108,7 @@ def _open(entry: Path, key: str) -> Lists | None:
 
 
 def _map_array(path: Path, expected_hash: str) -> NDArray[Any]:
-    """Return the memory-mapped array of an ``.npy`` file; ``ValueError`` if its hash differs."""
+    """Return the memory-mapped array of an ``.npy``; raise ``ValueError`` if its hash differs."""
     with path.open("rb") as file:
         identity = _identity(file.fileno())
         opened_ns = time.time_ns()
@@ -194,7 +194,10 @@ def sealed(content: Mapping[str, Any]) -> str:
 
 
 def unsealed(text: bytes) -> dict[str, Any]:
-    """Return the content that ``sealed`` wrote as ``text``; ``ValueError`` if the hash differs."""
+    """Return the content that ``sealed`` wrote as ``text``.
+
+    Raises ``ValueError`` if the hash differs.
+    """
     seal, _, content = text.partition(b"\n")
     if seal.decode() != xxhash.xxh3_128_hexdigest(content):
         raise ValueError("the hash in the first line is not the hash of the content")

@@ -85,7 +85,10 @@ class SplitFiles:
         self.cache_dir = Path(str(cache_dir))
 
     def path(self, split: str) -> Path:
-        """Return the path of a split's file or folder; ``ConfigError`` if the split has no path."""
+        """Return the path of a split's file or folder.
+
+        Raises ``ConfigError`` if the split has no path.
+        """
         if check_split(split) not in self._paths:
             remedy = f", or {OTHER_SPLIT}" if split == "test" else ""
             raise ConfigError(
@@ -190,7 +193,9 @@ class LetorFiles(SplitFiles):
         vali_share: float | None = None,
         seed: int = 1,
     ) -> None:
-        """Describe the files; nothing is read yet. ``ConfigError``: a setting is out of range.
+        """Describe the files; nothing is read yet.
+
+        Raises ``ConfigError`` if a setting is out of range.
 
         Args:
             name: the name of the data set in results. If a public data set has this name, errors
@@ -288,7 +293,7 @@ class LetorFiles(SplitFiles):
     def split(self, split: str) -> Lists:
         """Return the lists of a split, which are parsed once and then mapped from the cache.
 
-        ``DataError``: the file is missing or malformed, or the cache cannot be written.
+        Raises ``DataError`` if the file is missing or malformed, or the cache cannot be written.
         """
         self.check(split)
         path = self.path(split)
@@ -314,7 +319,10 @@ class LetorFiles(SplitFiles):
         return lists
 
     def ids(self, split: str, rows: Sequence[int]) -> list[str]:
-        """Return the item ids in the comments of ``rows``, which count from 0; see ``item_ids``."""
+        """Return the ids in the comments of the given rows, which are numbered from 0.
+
+        See ``item_ids``.
+        """
         with self.path(split).open("rb") as file:
             all_ids = (item_id for text in text_chunks(file) for item_id in item_ids(text))
             ids = list(islice(all_ids, max(rows) + 1))

@@ -41,7 +41,10 @@ _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True)
 class ParseOptions:
-    """Which labels and features are valid in a file; ``ConfigError``: a setting is out of range."""
+    """Which labels and features are valid in a file.
+
+    Raises ``ConfigError`` if a setting is out of range.
+    """
 
     width: int | None = None  # number of features; None: the largest index in the file
     labels: str = "grade"  # "grade": whole numbers, such as 2 or 2.0; "real": any number >= 0
@@ -92,7 +95,8 @@ class ParseOptions:
     def check_labels(self, labels: Doubles, locate: Callable[[int], str]) -> Floats:
         """Return ``labels``, ``[rows]``, as float32.
 
-        ``locate`` returns the place of a row in the source. ``DataError``: a label is invalid.
+        ``locate`` returns the place of a row in the source. Raises ``DataError`` if a label is
+        invalid.
         """
         invalid = np.flatnonzero(~self.are_valid(labels))
         if len(invalid):
@@ -131,9 +135,10 @@ def read_blocks(
     """Yield the rows of a file or of a pipe in blocks; memory does not grow with the file.
 
     Lines end in LF or CRLF; blank lines and lines with only a comment hold no item. ``on_block`` is
-    called with the text of each block, in order. ``DataError``: the file has no rows, cannot be
-    read, or has a malformed row. The message names the first malformed row: ``FILE:LINE: what it
-    has; expected ...``.
+    called with the text of each block, in order.
+
+    Raises ``DataError`` if the file has no rows, cannot be read, or has a malformed row. The
+    message names the first malformed row: ``FILE:LINE: what it has; expected ...``.
     """
     path = Path(path)
     line = 1  # the number of the first line of the chunk

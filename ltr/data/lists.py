@@ -44,7 +44,10 @@ class Columns:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "Columns":
-        """Return the columns whose ``state()`` is ``state``; ``ValueError`` if it is malformed."""
+        """Return the columns whose ``state()`` is ``state``.
+
+        Raises ``ValueError`` if ``state`` is malformed.
+        """
         names = tuple(state["names"])
         categories = {name: tuple(values) for name, values in state["categories"].items()}
         all_text = all(

@@ -7,7 +7,10 @@ from ltr.errors import DataError
 
 
 class MemoryLists:
-    """A data set whose lists a program passes as arrays; the run's config cannot contain them."""
+    """A data set whose lists are passed in as arrays by the calling program.
+
+    The run's config cannot contain these lists.
+    """
 
     def __init__(
         self,
@@ -48,7 +51,10 @@ class MemoryLists:
             self.split(split)
 
     def split(self, split: str) -> Lists:
-        """Return the lists of ``train``, ``vali`` or ``test``; ``DataError`` if there are none."""
+        """Return the lists of ``train``, ``vali`` or ``test``.
+
+        Raises ``DataError`` if there are none.
+        """
         if check_split(split) not in self._lists:
             raise DataError(
                 f"the {split} lists of this model were in the memory of a program and were not "

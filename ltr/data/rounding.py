@@ -55,7 +55,10 @@ def inexact_values(values: Any) -> Any:
 
 
 def inexact_columns(values: Any) -> dict[int, Any]:
-    """Return the ``inexact_values`` of each column of ``[rows, width]`` that has any."""
+    """Return the ``inexact_values`` of each column of ``values``, ``[rows, width]``.
+
+    Columns without such values are left out.
+    """
     if values.dtype == np.float32 or not len(values):
         return {}
     low = np.fmin.reduce(values, axis=0)

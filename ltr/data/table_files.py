@@ -58,7 +58,9 @@ class TableFiles(SplitFiles):
         max_grade: int | None = None,
         **roles: Any,
     ) -> None:
-        """Describe the tables; nothing is read yet. ``ConfigError``: a setting is out of range.
+        """Describe the tables; nothing is read yet.
+
+        Raises ``ConfigError`` if a setting is out of range.
 
         Args:
             name: the name of the data set in results.
@@ -118,14 +120,14 @@ class TableFiles(SplitFiles):
         return SPLITS if "test" in self._paths else SPLITS[:2]
 
     def check(self) -> None:
-        """Raise ``DataError`` if a table is missing, ``ConfigError`` if a split has no path."""
+        """Raise ``DataError`` if a table is missing, and ``ConfigError`` if a split has no path."""
         for split in self.splits:
             table_files(self.path(split))
 
     def split(self, split: str) -> Lists:
         """Return the lists of a split, which are read once and then mapped from the cache.
 
-        ``DataError``: a file is missing or malformed, or the cache cannot be written.
+        Raises ``DataError`` if a file is missing or malformed, or the cache cannot be written.
         """
         path = self.path(split)
         columns = None if split == "train" and self._columns is None else self.columns
@@ -190,8 +192,8 @@ def _checked_fractions(
 ) -> tuple[float, ...]:
     """Return the fraction of the queries in each of the splits ``cut``; the defaults if None.
 
-    ``one_table``: one table is divided into the splits. ``ConfigError``: the fractions are not one
-    number > 0 for each split, or their sum is not 1.
+    ``one_table``: one table is divided into the splits. Raises ``ConfigError`` if the fractions are
+    not one number > 0 for each split, or if their sum is not 1.
     """
     defaults = _FRACTIONS[len(cut)]
     values = tuple(map(python_number, defaults if fractions is None else fractions))

@@ -52,7 +52,8 @@ def table_form(path: Path) -> str | None:
 def table_files(path: Path) -> list[Path]:
     """Return the table file ``path``, or the table files of the folder ``path``, sorted by name.
 
-    ``DataError``: there is no table file, or the files of the folder have different formats.
+    Raises ``DataError`` if there is no table file, or if the files of the folder have different
+    formats.
     """
     try:
         is_folder = path.is_dir()
@@ -114,7 +115,10 @@ class TableChunk:
     cells: pd.DataFrame
 
     def locate(self, row: int, column: str = "") -> str:
-        """Return where row ``row`` of the chunk, counted from 0, is in the file, for messages."""
+        """Describe, for messages, the position in the file of a row of the chunk.
+
+        ``row`` is counted from 0.
+        """
         suffix = f", column {column!r}" if column else ""
         return f"{self.file}, row {self.first + row + 1}{suffix}"
 

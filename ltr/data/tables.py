@@ -41,7 +41,10 @@ _OBJECTS |= dict.fromkeys(("date", "datetime", "datetime64", "timedelta", "timed
 
 @dataclass(frozen=True)
 class ColumnRoles:
-    """The columns of a table by role; ``ConfigError`` if a column has two conflicting roles."""
+    """The columns of a table by role.
+
+    Raises ``ConfigError`` if a column has two conflicting roles.
+    """
 
     query: str
     label: str | None = None  # None: the rows have no labels
@@ -88,7 +91,7 @@ class ColumnRoles:
         """Return the roles given by a config, which maps each role to one or several columns.
 
         Column names may be numbers in YAML, and a single name may be written without brackets.
-        ``ConfigError``: ``query`` is not set, or a column has two conflicting roles.
+        Raises ``ConfigError`` if ``query`` is not set, or a column has two conflicting roles.
         """
         if config.get("query") in (None, ""):
             raise ConfigError(
@@ -172,7 +175,7 @@ def same_texts(column: pd.Series, second_column: pd.Series) -> bool:
 
 
 def _category_column(chunk: TableChunk, name: str) -> pd.Series:
-    """Return the column ``name``; ``DataError`` unless it holds numbers, strings or dates."""
+    """Return the column ``name``; raise ``DataError`` unless it holds numbers, strings or dates."""
     column = chunk.cells[name]
     if kind(column) not in ("number", "text", "date"):
         raise DataError(
@@ -185,8 +188,8 @@ def _category_column(chunk: TableChunk, name: str) -> pd.Series:
 def _numbers(chunk: TableChunk, name: str) -> Doubles | Floats:
     """Return the numbers of a column, NaN where they are missing.
 
-    They have the type of the column if it is a float type, else float64. ``DataError``: the column
-    does not hold numbers.
+    They have the type of the column if it is a float type, else float64. Raises ``DataError`` if
+    the column does not hold numbers.
     """
     column = chunk.cells[name]
     if kind(column) != "number":
@@ -208,7 +211,7 @@ def _numbers(chunk: TableChunk, name: str) -> Doubles | Floats:
 def _queries(chunk: TableChunk, roles: ColumnRoles) -> tuple[list[str], Ints]:
     """Return the distinct query ids of ``chunk``, and the index of each row's query id.
 
-    ``DataError``: an id is missing, or is not a number, a string or a date.
+    Raises ``DataError`` if an id is missing, or is not a number, a string or a date.
     """
     column = chunk.cells[roles.query]
     if kind(column) == "other":
@@ -403,7 +406,7 @@ def table_blocks(
 
 
 def _weights(chunk: TableChunk, name: str) -> Doubles | Floats:
-    """Return the weights in a column; ``DataError`` unless each is a finite number > 0."""
+    """Return the weights in a column; raise ``DataError`` unless each is a finite number > 0."""
     weights = _numbers(chunk, name)
     rounded, _ = to_float32(weights)
     invalid = np.flatnonzero(~(rounded > 0))

@@ -68,7 +68,7 @@ class FeatureTransform:
         """Transform ``[items, width]`` into a new float32 array ``[items, outputs]``.
 
         The result is finite, except that missing values stay NaN if ``keep_missing``.
-        ``DataError``: the number of features differs from that of the training lists.
+        Raises ``DataError`` if the number of features differs from that of the training lists.
         """
         if features.shape[1] != self.width:
             raise DataError(

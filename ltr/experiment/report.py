@@ -46,7 +46,7 @@ class RunReport:
     def tracked(self) -> dict[str, float]:
         """The ``figures`` for an experiment tracker; those of vali are named ``selected_vali_...``.
 
-        Without ``selected_``, their names would be those of the metrics of single epochs.
+        The prefix keeps them apart from the metrics of each epoch.
         """
         names = {name: f"selected_{name}" for name in self.figures if name.startswith("vali_")}
         return {names.get(name, name): value for name, value in self.figures.items()}

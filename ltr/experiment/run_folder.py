@@ -346,7 +346,10 @@ class RunFolder:
 
     @property
     def digest(self) -> str:
-        """The digest of the lists of ``split``; ``DataError`` if the run did not record it."""
+        """The digest of the lists of ``split``.
+
+        Raises ``DataError`` if the run did not record it.
+        """
         lists = self.results.get("data", {}).get(self.split)
         if lists is None:
             raise DataError(
@@ -362,14 +365,17 @@ class RunFolder:
         return {name: value for name, value in convention.items() if name != "text"}, text
 
     def checked(self, name: str) -> bytes:
-        """Return the content of one of ``FILES``; ``DataError`` if it has changed since the run."""
+        """Return the content of one of ``FILES``.
+
+        Raises ``DataError`` if it has changed since the run.
+        """
         content = self._read(name)
         if sha256(content) != self.results[_FILES].get(name):
             raise self._unlike(name)
         return content
 
     def _table(self, name: str, columns: Sequence[str], **options: Any) -> "pd.DataFrame":
-        """Return one of ``FILES``; ``DataError`` if it is not a table with all of ``columns``.
+        """Return one of ``FILES``; raise ``DataError`` if it is not a table with all ``columns``.
 
         ``options`` are passed to ``pandas.read_csv``.
         """
@@ -386,7 +392,7 @@ class RunFolder:
         return table
 
     def _numbers(self, name: str, column: "pd.Series[Any]") -> "Doubles":
-        """Return a column of the file ``name``; ``DataError`` if it does not hold numbers."""
+        """Return a column of the file ``name``; raise ``DataError`` if it does not hold numbers."""
         try:
             return column.to_numpy("float64")
         except (ValueError, TypeError):

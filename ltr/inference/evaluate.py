@@ -58,9 +58,9 @@ class EvaluateOptions(ScoringOptions):
 
     Set either checkpoint, or scores and data, or scores and qrels. If neither dataset nor data is
     set, a run is measured on its own data. A convention settles the details that
-    the definition of a metric leaves open. Type one or more of the names paper, lightgbm, letor4,
-    trec and sklearn after convention= to print their metrics side by side. By default, a run is
-    measured under its own convention, and a file of scores under all five.
+    the definition of a metric leaves open. To print the metrics under several conventions side by
+    side, type their names after convention=: paper, lightgbm, letor4, trec, sklearn. By default, a
+    run is measured under its own convention, and a file of scores under all five.
     """
 
     checkpoint: str | None = option(
@@ -120,8 +120,8 @@ class EvaluateOptions(ScoringOptions):
         },
         help="settings that replace those of the run or of convention=NAME, for example "
         "convention.empty=0; null = not replaced. levels is the number of grades, which the metric "
-        "err uses. If levels is null, it is that of the run or of the data set that you chose or, "
-        "if scores is set, the largest label of the data plus 1",
+        "err uses. If levels is null, this number is taken from the run or from the chosen data "
+        "set; if scores is set, it is the largest label plus 1",
     )
     output: str | None = option(
         None, help="a CSV file to which the metrics of each query are also written"

@@ -51,8 +51,8 @@ class PredictOptions(InputOptions, ScoringOptions):
         "or `# X`, is the id of the item, and may be missing too"
     )
     output: str = option(
-        help="the file to write; an old file with this name is replaced. A table (.csv .tsv "
-        ".csv.gz .tsv.gz .parquet) starts with the query column and the id columns of the input "
+        help="the file to write; an existing file is overwritten. A table (.csv .tsv .csv.gz "
+        ".tsv.gz .parquet) starts with the query column and the id columns of the input "
         "(qid and id for LETOR text), followed by row, score and rank. A .trec file is a TREC run, "
         "whose lines have the form `QID Q0 ID RANK SCORE TAG`"
     )

@@ -93,10 +93,10 @@ def _items(lists: Lists, ids: pd.DataFrame) -> pd.DataFrame:
 def read_trec_run(run: Path, qrels: Path) -> tuple[Lists, Floats]:
     """Read a TREC run and its qrels; return the lists and their scores, ``[items]`` float32.
 
-    A query contains all its items in the run or in the qrels, in descending order of id. With this
-    order, ``ties="file"`` is the rule of trec_eval. Items without a judgment, or with a negative
-    judgment, have the label 0. Items that are not in the run have the score -inf. Queries that are
-    missing in one of the files are left out, and a warning is logged.
+    The list of a query contains every item that the run or the qrels have for it, in descending
+    order of id. With this order, ``ties="file"`` is the rule of trec_eval. Items without a
+    judgment, or with a negative judgment, have the label 0. Items that are not in the run have the
+    score -inf. Queries that are missing in one of the files are left out, and a warning is logged.
 
     Raises:
         DataError: a file cannot be read, an item occurs twice in a query, or the files have no

@@ -37,7 +37,7 @@ FastPath = tuple[
 
 
 def on_cpu(scores: Tensor) -> bool:
-    """Return whether the scores are on the CPU, and compiled loops work."""
+    """Return True if the scores are on the CPU and compiled loops work."""
     return scores.device.type == "cpu" and numba_works()
 
 

@@ -1,8 +1,8 @@
 """Kernels for the DCG of lists sorted by NeuralSort: compiled loops on the CPU, Triton on a GPU.
 
-The Sinkhorn scaling is the same as in ``sinkhorn``. A list of n items takes O(n^2) time, and memory
-in proportion to n plus a part of its matrix, however much padding there is. The knobs are not
-checked here.
+The Sinkhorn scaling is the same as in ``sinkhorn``. A list of n items takes O(n^2) time and O(n)
+memory, however much padding there is. On the CPU, each thread also stores a part of its list's
+matrix, at most 32 MiB. The knobs are not checked here.
 
 In this file, S is the scaled soft permutation matrix, ``[rank, item]``, g is the ``gain`` of each
 item (0 on padding), and d are the discounts.

@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def list_operator(
     name: str, *, on_gpu: Callable[..., tuple[Tensor, Tensor]] | None = None
 ) -> Callable[[F], F]:
-    """Register the decorated kernel of list values as the operator ``ltr::name``.
+    """Register the decorated kernel, which computes a value per list, as operator ``ltr::name``.
 
     ``kernel(scores, need_grad, ...)`` returns the value of each list, ``[batch]``, and the
     gradient, ``[batch, list]``. It may compute outside PyTorch, and must return new tensors. Its

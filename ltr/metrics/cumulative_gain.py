@@ -155,8 +155,8 @@ def ndcg(
         k: cutoff rank >= 1, None for the whole list.
         empty: the value of a list without a gain above 0, from 0 to 1, or ``"skip"`` for NaN.
         gain, discount, ties: as in ``Convention``.
-        short: with ``"zero"``, a list of fewer than k items gives 0, unless it is empty;
-            ``"scored"`` treats it like any other list.
+        short: with ``"zero"``, a list of fewer than k items gives 0, unless it has no gain above 0
+            (see ``empty``); ``"scored"`` treats it like any other list.
 
     Returns:
         NDCG@k of each list, ``[batch]``, from 0 to 1.

@@ -142,7 +142,10 @@ class Piecewise(nn.Module):
         return positions.clamp_(lower[:, None], upper[:, None])
 
     def fit(self, features: Tensor) -> None:
-        """Set the edges to even quantiles of each column of ``features``, ``[items, numbers]``."""
+        """Set the edges to evenly spaced quantiles of each column of ``features``.
+
+        ``features`` has the shape ``[items, numbers]``.
+        """
         sample = features[:: -(-len(features) // _SAMPLE)].cpu().numpy()
         levels = np.linspace(0.0, 1.0, self.values + 1)
         for row, column in zip(self.edges, sample.T, strict=True):

@@ -122,7 +122,7 @@ class Dropout(nn.Module):
     def __init__(self, rate: float | int, *, inplace: bool = False) -> None:
         """Set the rate; ``inplace`` overwrites the input, so nothing else may need its values.
 
-        ``ConfigError``: ``rate`` is not in [0, 1).
+        Raises ``ConfigError`` if ``rate`` is not in [0, 1).
         """
         super().__init__()
         if not 0 <= rate < 1:
@@ -220,7 +220,10 @@ class EncoderBlock(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A stack of encoder blocks, then a layer norm; ``ConfigError``: a setting is out of range."""
+    """A stack of encoder blocks, then a layer norm.
+
+    Raises ``ConfigError`` if a setting is out of range.
+    """
 
     def __init__(
         self, size: int, *, blocks: int, heads: int, feed_forward: int, dropout: float | int

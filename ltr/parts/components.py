@@ -128,7 +128,7 @@ def is_round_model(model: Callable[[int], nn.Module] | Mapping[str, Any]) -> boo
 
 
 def build_model(build_part: Callable[[int], nn.Module], transform: FeatureTransform) -> nn.Module:
-    """Return the model that ``build_part`` builds for features after ``transform``.
+    """Return the model that ``build_part`` builds for features to which ``transform`` was applied.
 
     Boosted trees split on categories directly; a network gets a learned vector for each category.
     """
@@ -195,8 +195,8 @@ def _with_key(error: LTRError, name: str, settings: Mapping[Any, Any]) -> LTRErr
 def bind_part(node: DictConfig, name: str) -> functools.partial[Any]:
     """Return the function or class of ``node``, with its settings bound.
 
-    The result is a plain ``functools.partial``, because the partial that Hydra makes checks Hydra's
-    policy at every call.
+    The result is a plain ``functools.partial``, because Hydra's own partial checks Hydra's policy
+    at every call.
 
     Args:
         node: the node in the config.

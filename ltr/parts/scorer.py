@@ -92,7 +92,8 @@ class Scorer:
     def open(self, lists: Lists) -> ItemTensors:
         """Return ``lists`` as transformed tensors on the device of the model.
 
-        ``DataError``: the feature names or categories differ from those of the training lists.
+        Raises ``DataError`` if the feature names or categories differ from those of the training
+        lists.
         """
         check_columns(lists, self.columns)
         return ItemTensors(lists, self.transform, self.device)
@@ -136,7 +137,7 @@ class Scorer:
     def read(self, node: DictConfig, split: str) -> tuple[Dataset, Lists]:
         """Return the data set of a ``dataset`` node, and the lists of its ``split`` for this model.
 
-        ``DataError``: the features differ from those on which the model was trained.
+        Raises ``DataError`` if the features differ from those on which the model was trained.
         """
         if "width" in node and node.width is None:
             OmegaConf.update(node, "width", self.transform.width)
@@ -206,7 +207,10 @@ def _build_ensemble(
     device: torch.device,
     trust: Sequence[str] | str,
 ) -> Ensemble:
-    """Return the ensemble of a checkpoint; ``ValueError``: its members do not fit together."""
+    """Return the ensemble of a checkpoint.
+
+    Raises ``ValueError`` if its members do not fit together.
+    """
     if weight_bytes(content) > file.stat().st_size:
         raise ValueError("members: their weights are larger than the file that holds them")
     members = members_of(content)
@@ -244,7 +248,8 @@ def copy_weights(
     """Copy the weights of ``scorer`` to ``model``.
 
     ``transform`` is the ``transform`` node in the config of ``model``. ``source`` is the setting
-    that names the run of ``scorer``. ``ConfigError``: the models or the transforms differ.
+    that names the run of ``scorer``. Raises ``ConfigError`` if the models or the
+    transforms differ.
     """
     try:
         if scorer.config["transform"] != transform:

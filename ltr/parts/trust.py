@@ -89,8 +89,8 @@ def relocate_paths(config: Mapping[str, Any], folder: Path, base: Path = Path())
 def config_of(content: Mapping[str, Any], file: Path) -> dict[str, Any]:
     """Return the config in the checkpoint ``file``; the config is not yet trusted.
 
-    Its relative paths are relative to the working directory. ``CheckpointError``: the config lacks
-    a key that every run has.
+    Its relative paths are relative to the working directory. Raises ``CheckpointError`` if the
+    config lacks a key that every run has.
     """
     with checkpoint_errors(file):
         config = {key: content["config"][key] for key in _READ} | content["config"]

@@ -204,7 +204,10 @@ def ot_sort(
 
 
 def squashed_scores(scores: Scores, mask: Mask) -> Scores:
-    """Return x / (n - 1), which ``ot_sort`` passes to NeuralSort; x are the squashed scores."""
+    """Return the sigmoid of the standardised scores, divided by n - 1.
+
+    n is the number of items of the list. ``ot_sort`` passes the result to NeuralSort.
+    """
     standard = standardise_scores(promoted(scores), mask)
     squashed = _equal_where_tied(standard.sigmoid(), standard, mask)
     return squashed / (mask.sum(-1, keepdim=True) - 1).clamp(min=1)

@@ -99,7 +99,7 @@ def expect_close(
 
 
 def expect_finite(numbers: Tensor, name: str, when: str) -> None:
-    """Raise ``Violation`` with ``name`` and ``when`` unless all numbers are finite."""
+    """Raise ``Violation`` unless all numbers are finite; its message has ``name`` and ``when``."""
     if not numbers.isfinite().all():
         first = numbers[~numbers.isfinite()].flatten()[0].item()
         raise Violation(f"{name} is {first} {when}")

@@ -146,7 +146,7 @@ def _count_equal(values: Reals, other_values: Reals) -> int:
 
 
 def lists_that_differ(values: Reals, offsets: Ints) -> Flags:
-    """Return for each list whether its items have different ``values``, ``[lists]``.
+    """Return, for each list, ``[lists]``, whether the ``values`` of its items differ.
 
     >>> lists_that_differ(np.array([0.5, 0.5, 1.0, 2.0, 3.0]), np.array([0, 2, 4, 5])).tolist()
     [False, True, False]

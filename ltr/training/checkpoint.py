@@ -32,7 +32,9 @@ _TAIL = len(_MARK) + 64
 
 def save_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
     """Write ``content`` (tensors and plain values) to ``path``, completely or not at all.
-    ``OutputError``: the disk is full or cannot be written; an old checkpoint stays unchanged.
+
+    Raises ``OutputError`` if the disk is full or cannot be written; an old checkpoint stays
+    unchanged.
     """
     buffer = io.BytesIO()  # if torch.save writes to a file, a full disk causes errors of many kinds
     torch.save({"version": VERSION, **content}, buffer)
@@ -108,7 +110,7 @@ def selected_checkpoint(
     """Return the path of a checkpoint, and its content.
 
     ``path`` is a ``.pt`` file, or a run folder with an ensemble or selected weights (``best.pt`` or
-    ``last.pt``). ``CheckpointError``: see ``load_checkpoint``.
+    ``last.pt``). Raises ``CheckpointError`` as ``load_checkpoint`` does.
     """
     if path.suffix == ".pt":
         return path, load_checkpoint(path, device)
@@ -152,8 +154,8 @@ def read_half_choices(entry: Mapping[str, Any]) -> tuple[Ints, dict[int, torch.T
 
     The first result is the epoch that is best on each half, ``[splits, 2]``, where the halves are
     those of ``ltr.metrics.crossfit.Halves``. The second result maps each of these epochs to the
-    scores of the validation items, ``[items]``. ``ValueError``: the entry does not have the form
-    that a run writes.
+    scores of the validation items, ``[items]``. Raises ``ValueError`` if the entry does not
+    have the form that a run writes.
     """
     epochs = entry["epochs"].cpu().numpy()
     scores = {int(epoch): epoch_scores.cpu() for epoch, epoch_scores in entry["scores"].items()}
@@ -209,8 +211,8 @@ def checkpoint_errors(path: Path) -> Iterator[None]:
 def features_of(content: Mapping[str, Any]) -> tuple[FeatureTransform, Columns | None]:
     """Return the transform in a checkpoint, and the names and categories of the features.
 
-    The second result is None if the features have no names. ``ValueError``: the entries of the
-    checkpoint do not match each other; call this function within ``checkpoint_errors``.
+    The second result is None if the features have no names. Raises ``ValueError`` if the entries
+    of the checkpoint do not match each other; call this function within ``checkpoint_errors``.
     """
     transform = FeatureTransform.from_state(content["transform"])
     width = content["width"]
@@ -238,8 +240,9 @@ MEMBER = ("model", "config", "choices", "transform", "width", "columns", "member
 def members_of(content: Mapping[str, Any]) -> list[tuple[float, dict[str, Any]]]:
     """Return the weight and the content of each member in a checkpoint of an ensemble.
 
-    The result is empty if the checkpoint is that of a single model. ``ValueError``: the members do
-    not have the form that ``ltr ensemble`` writes; call this function within ``checkpoint_errors``.
+    The result is empty if the checkpoint is that of a single model. Raises ``ValueError`` if the
+    members do not have the form that ``ltr ensemble`` writes; call this function within
+    ``checkpoint_errors``.
     """
     if "members" not in content:
         return []

@@ -15,7 +15,8 @@ _WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"  # cuBLAS reads it when it starts
 
 def pick_device(name: str) -> torch.device:
     """Return the device ``name``; ``auto`` is the GPU if there is one, else the CPU.
-    ``ConfigError``: the name is unknown, or it is ``cuda`` but PyTorch finds no GPU.
+
+    Raises ``ConfigError`` if the name is unknown, or if it is ``cuda`` but PyTorch finds no GPU.
     """
     check_choice("device", name, ("auto", "cpu", "cuda"))
     if name == "auto":
@@ -63,8 +64,8 @@ def on_threads(count: int | None = None) -> Iterator[None]:
 def deterministic(enabled: bool) -> Iterator[None]:
     """Context in which, if ``enabled``, a GPU gives bit-identical results every time.
 
-    The results of a CPU are always bit-identical. ``ConfigError``: this process has already used
-    the GPU, so cuBLAS might have started without the workspace setting that is needed.
+    The results of a CPU are always bit-identical. Raises ``ConfigError`` if this process has
+    already used the GPU: cuBLAS might have started without the workspace setting that is needed.
     """
     if not enabled or not torch.cuda.is_available():
         yield

@@ -37,7 +37,7 @@ def joined(device: str) -> Iterator[None]:
 
     On GPUs, each process uses the GPU whose number is its ``LOCAL_RANK``. NCCL sends the tensors on
     GPUs, and gloo sends those on the CPU. Only the first process logs and shows progress bars.
-    ``ConfigError``: there are more processes than GPUs.
+    Raises ``ConfigError`` if there are more processes than GPUs.
     """
     global _joined
     backend = "gloo"

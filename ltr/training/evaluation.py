@@ -54,7 +54,8 @@ def predict(
 
     The scores are on the device of ``data``. Lists are never cut, and dropout is off. ``items`` is
     the largest number of items in a batch, padding included. Processes that train together share
-    the work, and each returns all scores. ``TrainingError``: the score of an item is not finite.
+    the work, and each returns all scores. Raises ``TrainingError`` if the score of an item is not
+    finite.
     """
     count = len(data.labels)
     out = torch.zeros(count + 1, device=data.device)  # padding is written to the last place

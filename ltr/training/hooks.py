@@ -29,7 +29,7 @@ class Hook:
 
     If several processes train together, only the first one calls ``epoch`` and ``replay``. An
     exception in a hook ends the run. So a hook must catch its own errors, unless they are meant to
-    end the run, as in a hook that prunes.
+    end the run, as in a hook that stops a bad trial of a search (pruning).
     """
 
     def start(self, experiment: Any, lists: Mapping[str, Any], scorer: Any) -> None:

@@ -219,7 +219,7 @@ class Monitor:
     def add(self, row: dict[str, float]) -> bool:
         """Append ``row`` to the history; return whether it is the best row so far.
 
-        ``TrainingError``: the convention skips all validation lists.
+        Raises ``TrainingError`` if the convention skips all validation lists.
         """
         progress = self.progress
         value = value_that_chooses(row, self.settings.select_on)

@@ -20,7 +20,10 @@ def sealed_results(results: Mapping[str, Any]) -> str:
 
 
 def read_results(text: bytes) -> dict[str, Any]:
-    """Return the results in ``text``, the text of the file; ``ValueError`` if they are damaged."""
+    """Return the results in ``text``, the text of the file.
+
+    Raises ``ValueError`` if they are damaged.
+    """
     try:
         results: dict[str, Any] = json.loads(text)
         sound = results.pop(_DIGEST) == _digest_of(results)

@@ -195,7 +195,7 @@ class Trainer:
     def resume(self, content: Mapping[str, Any]) -> None:
         """Restore weights, optimiser, progress and random states from the content of ``last.pt``.
 
-        ``CheckpointError``: the content does not fit this model or optimiser.
+        Raises ``CheckpointError`` if the content does not fit this model or optimiser.
         """
         with checkpoint_errors(self.monitor.last):
             self.model.load_state_dict(content["model"])

@@ -19,8 +19,8 @@ from ltr.parts.scorer import Scorer, load_model
 
 @dataclass(frozen=True, kw_only=True)
 class ImportancesOptions:
-    """List the features that matter most to the model of a run: boosted trees, AdaRank, RankBoost
-    or PRank.
+    """List the features that matter most to the model of a run. The model must be boosted trees,
+    AdaRank, RankBoost or PRank.
 
       ltr importances outputs/RUN write=FOLDER
 

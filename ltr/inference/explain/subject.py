@@ -70,7 +70,8 @@ class ExplainOptions(InputOptions, ScoringOptions):
         None, help="the folder for the page; null = explained/RUN-qid-QID in output_dir"
     )
     output_dir: str = option(
-        "outputs", help="the folder in which the folder explained is created if output is null"
+        "outputs",
+        help="if output is null, the page is written to a subfolder of explained/ in this folder",
     )
     data_dir: str | None = option(
         None, help="the folder that holds the data sets; null = the folder used in training"
@@ -182,7 +183,10 @@ def load_explained_list(options: ExplainOptions) -> ExplainedList:
 
 
 def _list_number(lists: Lists, qid: str, source: str) -> int:
-    """Return the number of the list of the query ``qid``; ``ConfigError`` if there is none."""
+    """Return the number of the list of the query ``qid``.
+
+    Raises ``ConfigError`` if there is no such list.
+    """
     qids = lists.qids.tolist()
     if qid not in qids:
         raise ConfigError(

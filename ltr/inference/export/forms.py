@@ -43,7 +43,7 @@ class Trees:
     bias: float = 0.0
 
     def scores(self, features: Floats) -> Doubles:
-        """Return the score of each row of ``features``, ``[items]``."""
+        """Return the scores, ``[items]``, one for each row of ``features``."""
         total = np.full(len(features), self.bias)
         for tree in self.trees:
             total += leaf_values(tree, features)

@@ -41,8 +41,8 @@ from ltr.pages.report import NOT_A_TEST, RENDERERS, ReportBlock, ResultsPage, te
 
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions:
-    """Compare finished runs by the metric of each test query, or of each validation query if the
-    data have no test split. All runs that differ only in seed and fold form one system. The
+    """Compare finished runs by a metric computed on each test query, or on each validation query if
+    the data have no test split. All runs that differ only in seed and fold form one system. The
     verdict on each pair of systems is "better", "worse", "equivalent" or "undecided". If one of
     the two systems was trained with a single seed, the verdict is "differ" instead of "better" or
     "worse".
@@ -87,8 +87,8 @@ class CompareOptions:
     samples: int = option(
         10000,
         at_least=100,
-        help="the number of bootstrap samples, and the smallest number of samples in the "
-        "randomisation test",
+        help="the number of bootstrap samples, and the minimum number of samples in the "
+        "randomisation test, which draws more if there are many pairs of systems",
     )
     seed: int = option(
         0,

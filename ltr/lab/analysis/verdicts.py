@@ -404,7 +404,11 @@ class SystemInterval:
     standard_error: StandardError
 
     def covers(self, number: float) -> str:
-        """Return "covers" if the interval contains ``number``, otherwise "above" or "below"."""
+        """Return "covers" if the interval contains ``number``.
+
+        Otherwise return "above" if the interval lies above ``number``, and "below" if it lies
+        below.
+        """
         if self.low <= number <= self.high:
             return "covers"
         return "above" if self.mean > number else "below"

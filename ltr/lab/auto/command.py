@@ -61,8 +61,8 @@ class AutoOptions(LaunchOptions):
     seeds: int = option(
         1,
         at_least=1,
-        help="train each kind of model with the seeds 1 to this number; three seeds improve the "
-        "result only slightly and take three times as long",
+        help="the number of seeds; each kind of model is trained with the seeds 1, 2, ..., up to "
+        "this number. Three seeds improve the result only slightly and take three times as long",
     )
     table: str = option(
         "recipes",

@@ -74,7 +74,7 @@ def auto(
         table: the table whose rows are the kinds of rankers to try: a name in ``configs/tables``,
             or the path of your own YAML file.
         rows: the rows of ``table`` to train, such as ``["recommended", "AdaRank"]``; if empty, all.
-        seeds: each row is trained with the seeds 1 to this number.
+        seeds: the number of seeds; each row is trained with the seeds 1, 2, ..., up to this number.
         categories: columns to read as categories, in addition to those of a categorical type.
         vali_fraction: the fraction of the queries that are used for validation and for the choice,
             not for training.

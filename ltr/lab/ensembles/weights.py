@@ -98,9 +98,9 @@ def tuned_weights(
     r"""Tune weights on the validation lists, and shrink them by their split-half reliability.
 
     On each half of five random splits, members are selected greedily with replacement, each at
-    its best epoch on this half. Each of ten steps adds the member that gives the mean score of all
-    selected members the best metric. The best of the ten resulting sets counts; if several are
-    equally good, the first of them counts. Let :math:`d_A` and :math:`d_B` be the weights that
+    its best epoch on this half. Each of ten steps adds the member that most improves the metric of
+    the mean score of all selected members. The best of the ten resulting sets is kept; if several
+    are equally good, the first of them is kept. Let :math:`d_A` and :math:`d_B` be the weights that
     are selected on the two halves of a split, minus equal weights. Then
 
     .. math::
@@ -112,8 +112,8 @@ def tuned_weights(
     members. The weights are equal weights plus the mean of :math:`d` times the reliability from
     both halves, which shrinks them towards equal weights.
 
-    For cross-fitting, weights are tuned on each half of every split in the same way, which divides
-    this half into halves again. These weights are measured on the other half, whose labels were not
+    For cross-fitting, each half of every split is itself split into halves, and weights are tuned
+    on it in the same way. These weights are measured on the other half, whose labels were not
     used to tune them. If the weights tuned on all lists are equal, the result is that of
     ``fixed_weights`` with equal weights.
 

@@ -80,11 +80,14 @@ class TableOptions(LaunchOptions):
     )
     found_settings: str | None = option(
         None,
-        help="the file in which an earlier search with budget=N saved its settings, to use instead "
-        "of a new search; null = no such file",
+        help="a file of settings that an earlier search (budget=N) saved; they are used instead of "
+        "a new search. null = none",
     )
     seeds: int = option(
-        1, at_least=1, help="train every row and fold with the seeds 1 to this number"
+        1,
+        at_least=1,
+        help="the number of seeds; every row and fold is trained with the seeds 1, 2, ..., up to "
+        "this number",
     )
     dry_run: bool = option(
         False,

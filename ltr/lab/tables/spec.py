@@ -108,7 +108,7 @@ class Table:
         baseline is one of ``labels``.
 
         Raises:
-            ConfigError: a label is not that of a row.
+            ConfigError: one of ``labels`` is not the label of any row.
         """
         selected = [row for label in labels for row in self.find_rows("rows", label)]
         needed = [row for label in selected for row in self.with_needed_rows(label)]
