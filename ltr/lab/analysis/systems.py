@@ -80,10 +80,10 @@ def _check_complete(cells: pd.DataFrame, runs: Sequence[RunFolder]) -> None:
     index: Any = missing.any(axis=1).idxmax()
     system, training = index
     fold = missing.loc[index].idxmax()
-    place = f"on {fold}" if fold else "and no fold"
+    on_fold = f" on {fold}" if fold else ""
     raise ConfigError(
-        f"{system} has no run with seed {training} {place}, but other systems or seeds do: train "
-        "the missing run, or compare only folds that all of them have"
+        f"{system} has no run with seed {training}{on_fold}, but other systems or seeds do: train "
+        "the missing run, or compare only the seeds and folds that all of them have"
     )
 
 
