@@ -80,7 +80,7 @@ def _check_complete(cells: pd.DataFrame, runs: Sequence[RunFolder]) -> None:
     index: Any = missing.any(axis=1).idxmax()
     system, training = index
     fold = missing.loc[index].idxmax()
-    on_fold = f" on {fold}" if fold else ""
+    on_fold = f" on {fold}" if fold else " without a fold"
     raise ConfigError(
         f"{system} has no run with seed {training}{on_fold}, but other systems or seeds do: train "
         "the missing run, or compare only the seeds and folds that all of them have"
