@@ -42,7 +42,7 @@ test: $(VENV)/.installed-dev ## run the tests
 quick: $(VENV)/.installed-dev ## run the tests that start no process and train nothing (under a minute)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" $(ARGS)
 
-tutorials: $(VENV)/.installed-dev ## run the tutorials that train for long, which make test leaves out
+tutorials: $(VENV)/.installed-dev ## run the examples and the long tutorials, which make test leaves out
 	$(BIN)/python -m pytest -n auto --dist worksteal -m tutorial tests/docs $(ARGS)
 
 fire: $(VENV)/.installed-dev ## kill the program, damage its files (minutes=20; ARGS='only=flips tries=1000 seed=3')

@@ -28,7 +28,8 @@ import pytest
 from tests.helpers import processes
 from tests.helpers.paths import ROOT
 
-LONG = {"auto", "own_loss", "published_table", "rerank_text"}  # pages of many runs
+# Their marks are "tutorial": each takes seconds.
+LONG = {"auto", "own_csv", "own_loss", "published_table", "rerank_text", "serving"}
 TUTORIALS = [p for p in sorted((ROOT / "docs/tutorials").glob("*.md")) if p.stem != "index"]
 OTHERS = {*ROOT.glob("docs/*/**/*.md"), *ROOT.glob("*.md")} - {*TUTORIALS}
 IN_PYTHON = sorted(path for path in OTHERS if "```python" in path.read_text())

@@ -49,6 +49,7 @@ def files(folder: Path) -> set[Path]:
 
 
 @pytest.mark.slow
+@pytest.mark.tutorial
 @pytest.mark.parametrize("name", SMALL)
 def test_it_runs(name, tmp_path) -> None:
     given, expected = SMALL[name]

@@ -475,7 +475,7 @@ def test_compare_systems_is_valid_on_folds_of_different_difficulty(
     about these models. With ``-s`` it prints coverage, median width and share of wrong verdicts.
     """
     tries = 250
-    fold = np.repeat(np.arange(5), [60, 85, 110, 135, 160])
+    fold = np.repeat(np.arange(5), [30, 42, 55, 68, 80])
     rng = np.random.default_rng([11, round(100 * difficulty), round(100 * training)])
     covered = {}
     widths = {}
