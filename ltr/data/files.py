@@ -70,7 +70,7 @@ class SplitFiles:
             cache_dir: the folder of the cached arrays.
             rules: which labels and features are valid.
             paths: the path of each split.
-            cut: the splits that share one file, whose queries are divided between them at random.
+            cut: the splits that share one file; its queries are divided between them at random.
             fractions: the fraction of the queries in each of these splits.
             seed: the seed of that division.
         """
@@ -256,9 +256,9 @@ class LetorFiles(SplitFiles):
         return SPLITS if os.path.lexists(self.path("test")) else SPLITS[:2]
 
     def check(self, *splits: str) -> None:
-        """Raise ``DataError`` with the names of the missing files of ``splits``; read no data.
+        """Raise ``DataError``, which names the missing files, if files of ``splits`` are missing.
 
-        Without an argument, all splits of the data set are checked.
+        No data are read. Without an argument, all splits of the data set are checked.
         """
         missing = self._missing(splits or self.splits)
         if not missing:

@@ -223,7 +223,7 @@ class Parser:
         self.width = rules.width or 0  # if the rules give no width: the largest index so far
 
     def __call__(self, text: bytes) -> ParsedChunk:
-        """Return the rows of ``text``, whole lines; ``Malformed`` if a row breaks the rules."""
+        """Return the rows of ``text`` (whole lines); raise ``Malformed`` if one is invalid."""
         if not text.endswith(b"\n"):
             text += b"\n"
         rules = self._rules
@@ -266,7 +266,10 @@ class Parser:
 
 
 def _inexact(large: Doubles) -> dict[int, Doubles]:
-    """Return the ``inexact_values`` of each column; a row of ``large`` is a column and a value."""
+    """Return the ``inexact_values`` of each column.
+
+    Each row of ``large`` holds the index of a column and a value of it.
+    """
     columns, values = large.T
     inexact = dict[int, Doubles]()
     for column in np.unique(columns):

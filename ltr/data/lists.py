@@ -175,7 +175,7 @@ class Dataset(Protocol):
     def width(self) -> int: ...
 
     def check(self) -> None:
-        """Raise ``DataError``, which says what to do, if a split is missing; read no data."""
+        """Raise ``DataError``, which says what to do, if a split is missing; no data are read."""
 
     def split(self, split: str) -> Lists:
         """Return the lists of ``train``, ``vali`` or ``test``; they are read or made only once."""

@@ -168,7 +168,7 @@ class Source:
         Args:
             texts: the columns that are read from text files as strings, without conversion.
             numbers: the columns that are read from text files as numbers.
-            rows: the largest number of rows in a chunk.
+            rows: the maximum number of rows in a chunk.
 
         Raises:
             DataError: a file cannot be read, or lacks a column.
