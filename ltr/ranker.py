@@ -220,7 +220,7 @@ class Ranker(BaseEstimator):
     def predict(
         self, X: Any, qid: Any = None, position: Any = None, *, group: Any = None
     ) -> Floats:
-        """Return the score of each row of ``X``, ``[rows]``; higher is better.
+        """Return the scores, ``[rows]``, of the rows of ``X``; higher is better.
 
         The columns of a table are selected by name. ``qid`` and ``group`` (see ``fit``) may be left
         out if the model scores each item independently of the others. Raises ``ValueError``
@@ -234,7 +234,7 @@ class Ranker(BaseEstimator):
         return in_rows(self._scores(lists), lists)
 
     def rank(self, X: Any, qid: Any = None, position: Any = None, *, group: Any = None) -> Ints:
-        """Return the rank of each row in its list, ``[rows]``; 1 is the best.
+        """Return the ranks, ``[rows]``, of the rows in their lists; 1 is the best.
 
         Rows with equal scores keep their order.
         """
@@ -398,7 +398,7 @@ class Ranker(BaseEstimator):
         return lists_of_rows(self, X, qid, **arguments)
 
     def _scores(self, lists: Lists) -> Floats:
-        """Return the score of every item, ``[items]``."""
+        """Return the scores of all items, ``[items]``."""
         with quiet(not self.verbose):
             scores = self._scorer.scores(lists, items=self._settings["evaluation_items"])
         return scores.cpu().numpy()

@@ -176,7 +176,7 @@ def _qids_of(group: Any, count: int) -> NDArray[Any]:
         problem = (
             f"got the sum {sizes.sum():g}"
             if are_counts
-            else "got a number that is not of this kind"
+            else "got values that are not whole numbers >= 1"
         )
         raise DataError(
             "group: expected the number of rows of each query (whole numbers >= 1 that add up to "
