@@ -170,14 +170,14 @@ def check_processes(model: nn.Module, batch_size: int) -> None:
 
 
 class _TrainingScores(nn.Module):
-    """Computes the scores for the loss; if the model has members, those of each member."""
+    """Computes the scores for the loss; if the model has members, the scores of each member."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, *batch: Tensor) -> Tensor:
-        """Return the scores, ``[batch, list]``, or the members', ``[members, batch, list]``."""
+        """Return the scores, ``[batch, list]``; with members, ``[members, batch, list]``."""
         score: Callable[..., Tensor] = getattr(self.model, "member_scores", self.model)
         return score(*batch)
 

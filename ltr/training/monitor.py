@@ -112,7 +112,10 @@ class Monitor:
         self._keeps_halves = True  # False: an earlier version began the run and kept no scores
 
     def resume(self, content: Mapping[str, Any]) -> None:
-        """Restore the progress from the content of ``last.pt``, within ``checkpoint_errors``."""
+        """Restore the progress from the content of ``last.pt``.
+
+        Call this method within ``checkpoint_errors``.
+        """
         self.progress = Progress(**content["progress"])
         self._half_means = list(content["half_means"].cpu().numpy())
         self._keeps_halves = HALVES in content
