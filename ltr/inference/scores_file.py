@@ -259,7 +259,7 @@ def _measured_lists(run: RunFolder, folders: Mapping[str, str]) -> Lists:
 
 
 def _check_queries(run: RunFolder, lists: Lists, data: Path) -> None:
-    """Raise ``DataError`` unless query ids, numbers of items and empty lists are the run's."""
+    """Raise ``DataError`` unless query ids, list lengths and empty lists are those of the run."""
     ours = pd.DataFrame({"qid": lists.qids, "items": lists.lengths, "empty": lists.empty})
     theirs = run.queries[list(ours)].copy()
     for table in (ours, theirs):  # earlier versions wrote the ids with safe_cell

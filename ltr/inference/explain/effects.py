@@ -41,7 +41,7 @@ def attribute_scores(explained: ExplainedList, *, items: int = 32768) -> Attribu
 
     Args:
         explained: the list, its model, and the items to explain.
-        items: the largest number of items in a batch, including padding.
+        items: the maximum number of items in a batch, including padding.
 
     Returns:
         The parts; None for ensembles, AdaRank, PRank and RankBoost, whose scores cannot be split.
@@ -127,7 +127,7 @@ def leave_one_out(explained: ExplainedList, *, items: int = 32768) -> Doubles:
     Args:
         explained: the list, which must have at least two items, its model, and the items to
             explain.
-        items: the largest number of items in a batch, including padding.
+        items: the maximum number of items in a batch, including padding.
 
     Returns:
         The scores without another item of the list minus the scores with it, ``[items, list]``; NaN
