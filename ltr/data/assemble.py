@@ -88,7 +88,7 @@ class _Rows:
         self._weights = list[Doubles | Floats]()
 
     def add(self, block: Block) -> Floats:
-        """Add the rows of ``block`` whose query is kept; return their features."""
+        """Add the rows of ``block`` whose queries are kept; return their features."""
         for column, values in block.inexact.items():
             self._inexact[column] = add_distinct(self._inexact.get(column, values), values)
         lists = self._lists_of(block)

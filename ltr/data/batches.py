@@ -270,8 +270,8 @@ def subsample(relevant: Flags, list_size: int, rng: np.random.Generator) -> Ints
     """Return the ascending indices of ``list_size`` items, drawn without replacement.
 
     ``relevant``, ``[n]``, says which items are relevant. If there are any, the sample has at least
-    one of them. The published code for Web30K draws samples until one has a relevant item. This
-    function draws the number of relevant items first, which gives the same distribution.
+    one of them. The published code for Web30K draws samples until one of them has a relevant item.
+    This function draws the number of relevant items first, which gives the same distribution.
     """
     relevant_items = np.flatnonzero(relevant)
     irrelevant_items = np.flatnonzero(~relevant)

@@ -206,7 +206,7 @@ class LetorFiles(SplitFiles):
             cache_dir: the folder of the cached arrays.
             fold: the number of the fold, >= 1; None: the files are in ``folder`` itself.
             folds: the number of folds of the data set; 0: it has none, or the number is unknown.
-            width: number of features of all splits; None: the largest feature index in ``train``.
+            width: the number of features of every item; None: the largest feature index in train.
             labels: ``"grade"`` (whole numbers) or ``"real"``; see ``ltr.data.letor.ParseOptions``.
             max_grade: the largest label allowed; see ``ltr.data.letor.ParseOptions``.
             regroup: accept a query whose rows are not next to each other, and put them together.

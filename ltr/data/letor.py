@@ -116,10 +116,10 @@ def read_letor(
 
     ``rules``, ``on_block`` and the errors are those of ``read_blocks``. A value is the float64
     nearest to the text, rounded to the nearest float32. A value that is written ``nan``, or is too
-    large for float32, is missing: it becomes NaN and is counted. A feature that a row does not name
-    is 0. If ``regroup`` is true, the items of a query need not be adjacent; they are grouped where
-    the query first occurs. Otherwise, a query that appears again after another one raises
-    ``DataError``.
+    large for float32, is missing: it becomes NaN, and is counted in ``Lists.missing``. A feature
+    that a row does not name is 0. If ``regroup`` is true, the items of a query need not be
+    adjacent; they are grouped where the query first occurs. Otherwise, a query that appears again
+    after another one raises ``DataError``.
 
     >>> path = getfixture("tmp_path") / "train.txt"
     >>> _ = path.write_text("2 qid:a 1:0.5 3:1e3 # best\\n0 qid:a 2:-1\\n1 qid:b 1:nan\\n")

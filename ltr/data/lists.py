@@ -1,4 +1,4 @@
-"""``Lists``, the ragged arrays that every data set provides, and ``Dataset``, its interface."""
+"""``Lists``, the ragged arrays that every data set provides, and the interface ``Dataset``."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -179,8 +179,8 @@ def fit_transform(
             every column whose training values are all >= 0 after the sign flip. ``skewed``: sign(x)
             log(1 + |x|) for every column that it makes less skewed. ``signed``: the same function
             for all columns.
-        never_log: 0-based columns that get no logarithm, whatever ``log`` says.
-        negate: 0-based columns whose sign is flipped first.
+        never_log: the 0-based indices of columns that get no logarithm, whatever ``log`` says.
+        negate: the 0-based indices of columns whose sign is flipped first.
         missing: what a missing value becomes. ``mean``: the column's mean in train. ``indicator``:
             the same; in addition, each numeric column with missing values in train gets another
             column that marks them. ``keep``: NaN.
