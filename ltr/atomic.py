@@ -160,7 +160,7 @@ def writing_folder(folder: Path) -> Iterator[Path]:
         folder: the folder to write; it must be missing or empty.
 
     Raises:
-        OutputError: the folder cannot be written. Exceptions of the body pass through.
+        OutputError: the folder cannot be written. Exceptions raised by the body pass through.
     """
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -183,7 +183,7 @@ def writing_folder(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def filling(folder: Path) -> Iterator[Path]:
-    """Context whose body fills the empty ``folder``; an exception of the body empties it again."""
+    """Context whose body fills the empty ``folder``; if the body raises, it is emptied again."""
     try:
         yield folder
     except BaseException:

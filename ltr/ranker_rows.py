@@ -226,7 +226,7 @@ def _unnamed(frame: pd.DataFrame, categories: Sequence[str]) -> list[Any]:
 
 
 def given_qids(lists: Lists, X: Any, qid: Any = None, group: Any = None) -> pd.Series:
-    """Return the query id of each of ``lists``, ``[lists]``, with its original type.
+    """Return the query ids of ``lists``, one for each list, with their original type.
 
     ``lists`` were made from ``X`` and ``qid`` or ``group``. If there are no query ids, there is
     only one list, and its id is 0.
