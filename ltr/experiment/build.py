@@ -70,7 +70,7 @@ class Record:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The choices and the config with dotted keys, for an experiment tracker."""
+        """The choice of each config group, and the config with dotted keys, for a tracker."""
         return {**self.choices, **flat(without(self.config, Resumed.OWN, Kind.PROPOSAL))}
 
 

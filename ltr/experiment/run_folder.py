@@ -142,7 +142,7 @@ class RunFolder:
 
     @property
     def identity(self) -> str | None:
-        """The identity of a run of a sweep; None for a single run.
+        """The identity of a run that belongs to a sweep; None for a single run.
 
         It is ``RESUMED`` if the run was resumed with settings that make it another run.
         """
