@@ -29,9 +29,7 @@ _TEXTS: Any = {"dtype": str, "na_filter": False, "encoding": "utf-8-sig"}
 
 
 def read_scored(path: Path, data: Path, *, regroup: bool = False) -> tuple[Lists, Doubles]:
-    """Read the LETOR file ``data`` and the scores in ``path``; return the lists and their scores.
-
-    The scores are ``[items]``.
+    """Read the LETOR file ``data`` and the scores in ``path``; return lists and ``[items]`` scores.
 
     Raises:
         DataError: a file cannot be read, ``data`` is not LETOR text, or the files do not match.

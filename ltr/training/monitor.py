@@ -260,8 +260,8 @@ class Monitor:
     def save(self, path: Path, state: Mapping[str, Any]) -> None:
         """Write a checkpoint to ``path``.
 
-        The checkpoint has ``state``, the progress, and the entries of every checkpoint, such as the
-        config.
+        The checkpoint has ``state``, the progress, and the entries that all checkpoints have, such
+        as the config.
         """
         timestamp = time.perf_counter()
         self.progress.wall_seconds += timestamp - self._clock

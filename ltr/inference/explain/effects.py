@@ -19,7 +19,7 @@ _STEPS = 256  # steps on the path from the baseline
 
 
 class Attributions(NamedTuple):
-    """Scores of some items, split into a baseline and parts that add up to the score."""
+    """Scores of some items, each split into a baseline and parts that add up to the score."""
 
     method: str  # the method and its baseline in words
     values: Doubles  # [items, features], the parts of an item's own features
