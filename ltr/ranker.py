@@ -150,10 +150,10 @@ class Ranker(BaseEstimator):
             eval_set: a list of one or two tuples ``(X, y)``, ``(X, y, qid)`` or ``(X, y, qid,
                 position)``: the validation lists and, optionally, the test lists. None: some of the
                 training queries become the validation lists.
-            sample_weight: the weight of the query of each row, ``[rows]``, > 0, which must be equal
-                in all rows of a query.
-            position: the rank at which each item was shown, ``[rows]``, which models with
-                ``model.position`` read; None: the order of the rows.
+            sample_weight: the weight of each row's query, ``[rows]``, > 0; it must be equal in all
+                rows of a query.
+            position: the rank at which each item was shown, ``[rows]``; models with
+                ``model.position`` read it. None: the order of the rows.
             group: instead of ``qid``, the number of rows of each query, ``[queries]``, as in
                 LightGBM and XGBoost; the rows of each query must be adjacent.
             eval_group, eval_qid: ``group`` or ``qid`` of each entry ``(X, y)`` of ``eval_set``.

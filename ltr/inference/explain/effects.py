@@ -33,7 +33,7 @@ class Attributions(NamedTuple):
 
 
 def attribute_scores(explained: ExplainedList, *, items: int = 32768) -> Attributions | None:
-    """Split the scores of the explained items into parts from their features.
+    """Split the scores of the explained items into parts that belong to features.
 
     For boosted trees, the parts are the SHAP values that the tree library computes (TreeSHAP,
     Lundberg et al., 2020). For networks, the parts are integrated gradients (Sundararajan et al.,
