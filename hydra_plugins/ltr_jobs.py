@@ -1,6 +1,6 @@
-"""A sweeper for Hydra, which finds it because it lies in the namespace package ``hydra_plugins``.
+"""A sweeper for Hydra, which finds it because it is in the namespace package ``hydra_plugins``.
 
-Every Hydra application of this Python imports this module: it must stay cheap.
+Every Hydra application in this Python environment imports this module, so it must import quickly.
 """
 
 from pathlib import Path

@@ -74,7 +74,7 @@ def atomic_write(path: Path, content: bytes | str | Callable[[BinaryIO], object]
 
 
 def _locked_part(path: Path, *, folder: bool) -> tuple[Path, int]:
-    """Create a new empty file, or a new folder if ``folder``, in the folder of ``path``.
+    """Create a new empty file, or folder if ``folder`` is true, in the folder of ``path``.
 
     Return its path and its descriptor, which holds a lock as long as this process is alive. No
     other process can have created it.
@@ -105,7 +105,7 @@ def _locked_part(path: Path, *, folder: bool) -> tuple[Path, int]:
 def remove_parts(folder: Path) -> None:
     """Remove the part files and part folders that this user's killed processes left in ``folder``.
 
-    A part whose writer is alive is locked, and stays.
+    A part whose writer is alive is locked, and is not removed.
     """
     with suppress(OSError), os.scandir(folder) as entries:
         leftovers = [Path(entry) for entry in entries if _PART.fullmatch(entry.name)]
@@ -160,7 +160,7 @@ def writing_folder(folder: Path) -> Iterator[Path]:
         folder: the folder to write; it must be missing or empty.
 
     Raises:
-        OutputError: the folder cannot be written. Exceptions of the body pass through.
+        OutputError: the folder cannot be written. Exceptions raised by the body pass through.
     """
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -183,7 +183,7 @@ def writing_folder(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def filling(folder: Path) -> Iterator[Path]:
-    """Context whose body fills the empty ``folder``; an exception of the body empties it again."""
+    """Context whose body fills the empty ``folder``; if the body raises, it is emptied again."""
     try:
         yield folder
     except BaseException:

@@ -150,10 +150,10 @@ class Ranker(BaseEstimator):
             eval_set: a list of one or two tuples ``(X, y)``, ``(X, y, qid)`` or ``(X, y, qid,
                 position)``: the validation lists and, optionally, the test lists. None: some of the
                 training queries become the validation lists.
-            sample_weight: the weight of the query of each row, ``[rows]``, > 0, which must be equal
-                in all rows of a query.
-            position: the rank at which each item was shown, ``[rows]``, which models with
-                ``model.position`` read; None: the order of the rows.
+            sample_weight: the weight of each row's query, ``[rows]``, > 0; it must be equal in all
+                rows of a query.
+            position: the rank at which each item was shown, ``[rows]``; models with
+                ``model.position`` read it. None: the order of the rows.
             group: instead of ``qid``, the number of rows of each query, ``[queries]``, as in
                 LightGBM and XGBoost; the rows of each query must be adjacent.
             eval_group, eval_qid: ``group`` or ``qid`` of each entry ``(X, y)`` of ``eval_set``.
@@ -220,7 +220,7 @@ class Ranker(BaseEstimator):
     def predict(
         self, X: Any, qid: Any = None, position: Any = None, *, group: Any = None
     ) -> Floats:
-        """Return the score of each row of ``X``, ``[rows]``; higher is better.
+        """Return the scores, ``[rows]``, of the rows of ``X``; higher is better.
 
         The columns of a table are selected by name. ``qid`` and ``group`` (see ``fit``) may be left
         out if the model scores each item independently of the others. Raises ``ValueError``
@@ -234,7 +234,7 @@ class Ranker(BaseEstimator):
         return in_rows(self._scores(lists), lists)
 
     def rank(self, X: Any, qid: Any = None, position: Any = None, *, group: Any = None) -> Ints:
-        """Return the rank of each row in its list, ``[rows]``; 1 is the best.
+        """Return the ranks, ``[rows]``, of the rows in their lists; 1 is the best.
 
         Rows with equal scores keep their order.
         """
@@ -398,7 +398,7 @@ class Ranker(BaseEstimator):
         return lists_of_rows(self, X, qid, **arguments)
 
     def _scores(self, lists: Lists) -> Floats:
-        """Return the score of every item, ``[items]``."""
+        """Return the scores of all items, ``[items]``."""
         with quiet(not self.verbose):
             scores = self._scorer.scores(lists, items=self._settings["evaluation_items"])
         return scores.cpu().numpy()

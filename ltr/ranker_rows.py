@@ -176,7 +176,7 @@ def _qids_of(group: Any, count: int) -> NDArray[Any]:
         problem = (
             f"got the sum {sizes.sum():g}"
             if are_counts
-            else "got a number that is not of this kind"
+            else "got values that are not whole numbers >= 1"
         )
         raise DataError(
             "group: expected the number of rows of each query (whole numbers >= 1 that add up to "
@@ -226,7 +226,7 @@ def _unnamed(frame: pd.DataFrame, categories: Sequence[str]) -> list[Any]:
 
 
 def given_qids(lists: Lists, X: Any, qid: Any = None, group: Any = None) -> pd.Series:
-    """Return the query id of each of ``lists``, ``[lists]``, with its original type.
+    """Return the query ids of ``lists``, one for each list, with their original type.
 
     ``lists`` were made from ``X`` and ``qid`` or ``group``. If there are no query ids, there is
     only one list, and its id is 0.

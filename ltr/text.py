@@ -58,7 +58,7 @@ def chunked_loss(
         loss: the name that ``loss=`` takes on the command line (``neuralndcg_t`` is ``neuralndcg``
             with ``transposed=True``), or a function of ``ltr.losses``, such as ``mix_loss``.
         weights: ``[batch]``, >= 0, the weight of each list; None: all equal.
-        empty: ``"keep"`` counts lists without a relevant item, and ``"skip"`` leaves them out (see
+        empty: ``"keep"`` includes lists without a relevant item, ``"skip"`` leaves them out (see
             ``ltr.losses.mean_over_batch``).
         last: the function that scores the last chunk; None: ``score``. If your model is a
             ``DistributedDataParallel``, let ``last`` call the model and ``score`` call its
@@ -114,7 +114,7 @@ class ListLoss(nn.Module):
         activation_fn: a function that is applied to the scores before the loss; None: the identity.
             The ``temperature`` of NeuralNDCG and similar losses is in units of the scores:
             ``torch.nn.Tanh()`` keeps the scores between -1 and 1, as in the paper.
-        empty: ``"keep"`` counts lists without a relevant item, and ``"skip"`` leaves them out.
+        empty: ``"keep"`` includes lists without a relevant item, and ``"skip"`` leaves them out.
         knobs: keyword arguments of the loss, such as ``k=10`` or ``temperature=0.1``.
 
     Raises:
@@ -246,8 +246,7 @@ def _bound(loss: str | Loss, knobs: dict[str, Any]) -> Loss:
     parameters = list(inspect.signature(loss).parameters)[3:]
     if wrong := [knob for knob in knobs if knob not in parameters]:
         raise ConfigError(
-            f"{wrong[0]}: the loss has no such knob; its knobs are "
-            f"{', '.join(parameters) or 'none'}"
+            f"{wrong[0]}: the loss has no such knob (knobs: {', '.join(parameters) or 'none'})"
         )
     return partial(loss, **knobs)
 

@@ -32,7 +32,7 @@ class Tracking(Hook):
         self._tracker: Any = None  # the tracker from the start of the run until it fails
 
     def start(self, experiment: Any, lists: Mapping[str, Any], scorer: Any) -> None:
-        """Start to track the run, or continue to track it if it is resumed."""
+        """Start tracking the run, or continue tracking it if it is resumed."""
         self._tracker = self._chosen_tracker
         self._call("begin", self._folder.name, experiment.record.parameters, self._folder)
 
@@ -72,7 +72,7 @@ class MLflow:
         self._refused = set[str]()  # the names that MLflow has refused; each is in one warning
 
     def begin(self, name: str, params: Mapping[str, Any], folder: Path) -> None:
-        """Start or continue to track the run in ``folder``; ``params`` is its config, flattened."""
+        """Start or continue tracking the run in ``folder``; ``params`` is its config, flattened."""
         from filelock import FileLock
         from mlflow import MlflowClient
 

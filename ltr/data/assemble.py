@@ -88,7 +88,7 @@ class _Rows:
         self._weights = list[Doubles | Floats]()
 
     def add(self, block: Block) -> Floats:
-        """Add the rows of ``block`` whose query is kept; return their features."""
+        """Add the rows of ``block`` whose queries are kept; return their features."""
         for column, values in block.inexact.items():
             self._inexact[column] = add_distinct(self._inexact.get(column, values), values)
         lists = self._lists_of(block)
@@ -185,7 +185,7 @@ class _Rows:
         return list_weights.astype(np.float32)
 
     def _remarks(self, columns: Columns | None) -> dict[str, str]:
-        """Return a warning about columns whose values become equal in float32, if there are any."""
+        """Return a warning about columns in which float32 makes different values equal, if any."""
         values = dict[str, Any]()
         for column in sorted(self._inexact):
             name = f"feature {column + 1}" if columns is None else columns.names[column]
@@ -218,7 +218,7 @@ class _Features:
         self._shapes.append((len(features), features.shape[1]))
 
     def result(self, order: Ints | None) -> Floats:
-        """Return the features ``[rows, width]`` in ``order``, or, if it is None, as appended."""
+        """Return the features, ``[rows, width]``, in ``order``; None: in order of the blocks."""
         rows = sum(shape[0] for shape in self._shapes)
         width = max(shape[1] for shape in self._shapes)
         if self._path is None or self._file is None:

@@ -47,7 +47,7 @@ class Batch:
 class SampledItems(NamedTuple):
     """The items sampled from lists, and the weights of the lists.
 
-    There may be more rows than lists; the rows after the last list have no items.
+    The arrays may have more rows than there are lists. The rows after the last list have no items.
     """
 
     order: Ints  # [lists], the indices of the lists
@@ -194,7 +194,7 @@ class ItemTensors:
         )
 
     def _features_at(self, rows: Tensor, outside: Tensor) -> Features:
-        """Return the features of the items ``rows``, ``[batch, list]``; 0 where ``outside``."""
+        """Return the features of the items at the indices ``rows``; 0 where ``outside``."""
         if isinstance(self._items, Tensor):
             return self._items[rows].masked_fill_(outside[..., None], 0.0)
         exists = ~outside.cpu()
@@ -231,7 +231,7 @@ def train_batches(
     Args:
         data: the lists.
         batch_size: the number of lists in a batch.
-        list_size: the largest number of items that are used from each list.
+        list_size: the maximum number of items that are used from each list.
         seed, epoch: the random draws depend on these.
         start: the first step.
         fixed: every batch is ``[batch_size, list_size]``; the last one is filled up with rows
@@ -270,8 +270,8 @@ def subsample(relevant: Flags, list_size: int, rng: np.random.Generator) -> Ints
     """Return the ascending indices of ``list_size`` items, drawn without replacement.
 
     ``relevant``, ``[n]``, says which items are relevant. If there are any, the sample has at least
-    one of them. The published code for Web30K draws samples until one has a relevant item. This
-    function draws the number of relevant items first, which gives the same distribution.
+    one of them. The published code for Web30K draws samples until one of them has a relevant item.
+    This function draws the number of relevant items first, which gives the same distribution.
     """
     relevant_items = np.flatnonzero(relevant)
     irrelevant_items = np.flatnonzero(~relevant)

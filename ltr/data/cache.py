@@ -108,7 +108,7 @@ def _open(entry: Path, key: str) -> Lists | None:
 
 
 def _map_array(path: Path, expected_hash: str) -> NDArray[Any]:
-    """Return the memory-mapped array of an ``.npy``; raise ``ValueError`` if its hash differs."""
+    """Return the memory-mapped ``.npy`` file; raise ``ValueError`` if its hash differs."""
     with path.open("rb") as file:
         identity = _identity(file.fileno())
         opened_ns = time.time_ns()
@@ -212,7 +212,7 @@ def file_digest(path: StrPath, cache_dir: StrPath) -> str:
     change is noticed.
 
     Raises:
-        DataError: the file cannot be read, or changes while it is read.
+        DataError: the file cannot be read, or changes while it is being read.
     """
     path = Path(path)
     name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:32]
@@ -239,10 +239,10 @@ def file_digest(path: StrPath, cache_dir: StrPath) -> str:
 
 
 def check_unchanged(path: Path, first_digest: str, last_digest: str) -> None:
-    """Raise ``DataError`` if the digests of a file before and after it was read differ."""
+    """Raise ``DataError`` if the digests show that a file changed while it was being read."""
     if first_digest != last_digest:
         raise DataError(
-            f"{path}: the file changed while it was read; run again when it is complete"
+            f"{path}: the file changed while it was being read; run again when it is complete"
         )
 
 

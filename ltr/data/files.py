@@ -70,7 +70,7 @@ class SplitFiles:
             cache_dir: the folder of the cached arrays.
             rules: which labels and features are valid.
             paths: the path of each split.
-            cut: the splits that share one file, whose queries are divided between them at random.
+            cut: the splits that share one file; its queries are divided between them at random.
             fractions: the fraction of the queries in each of these splits.
             seed: the seed of that division.
         """
@@ -206,7 +206,7 @@ class LetorFiles(SplitFiles):
             cache_dir: the folder of the cached arrays.
             fold: the number of the fold, >= 1; None: the files are in ``folder`` itself.
             folds: the number of folds of the data set; 0: it has none, or the number is unknown.
-            width: number of features of all splits; None: the largest feature index in ``train``.
+            width: the number of features of every item; None: the largest feature index in train.
             labels: ``"grade"`` (whole numbers) or ``"real"``; see ``ltr.data.letor.ParseOptions``.
             max_grade: the largest label allowed; see ``ltr.data.letor.ParseOptions``.
             regroup: accept a query whose rows are not next to each other, and put them together.
@@ -256,9 +256,9 @@ class LetorFiles(SplitFiles):
         return SPLITS if os.path.lexists(self.path("test")) else SPLITS[:2]
 
     def check(self, *splits: str) -> None:
-        """Raise ``DataError`` with the names of the missing files of ``splits``; read no data.
+        """Raise ``DataError``, which names the missing files, if files of ``splits`` are missing.
 
-        Without an argument, all splits of the data set are checked.
+        No data are read. Without an argument, all splits of the data set are checked.
         """
         missing = self._missing(splits or self.splits)
         if not missing:

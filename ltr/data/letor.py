@@ -116,10 +116,10 @@ def read_letor(
 
     ``rules``, ``on_block`` and the errors are those of ``read_blocks``. A value is the float64
     nearest to the text, rounded to the nearest float32. A value that is written ``nan``, or is too
-    large for float32, is missing: it becomes NaN and is counted. A feature that a row does not name
-    is 0. If ``regroup`` is true, the items of a query need not be adjacent; they are grouped where
-    the query first occurs. Otherwise, a query that appears again after another one raises
-    ``DataError``.
+    large for float32, is missing: it becomes NaN, and is counted in ``Lists.missing``. A feature
+    that a row does not name is 0. If ``regroup`` is true, the items of a query need not be
+    adjacent; they are grouped where the query first occurs. Otherwise, a query that appears again
+    after another one raises ``DataError``.
 
     >>> path = getfixture("tmp_path") / "train.txt"
     >>> _ = path.write_text("2 qid:a 1:0.5 3:1e3 # best\\n0 qid:a 2:-1\\n1 qid:b 1:nan\\n")
@@ -223,7 +223,7 @@ class Parser:
         self.width = rules.width or 0  # if the rules give no width: the largest index so far
 
     def __call__(self, text: bytes) -> ParsedChunk:
-        """Return the rows of ``text``, whole lines; ``Malformed`` if a row breaks the rules."""
+        """Return the rows of ``text`` (whole lines); raise ``Malformed`` if one is invalid."""
         if not text.endswith(b"\n"):
             text += b"\n"
         rules = self._rules
@@ -266,7 +266,10 @@ class Parser:
 
 
 def _inexact(large: Doubles) -> dict[int, Doubles]:
-    """Return the ``inexact_values`` of each column; a row of ``large`` is a column and a value."""
+    """Return the ``inexact_values`` of each column.
+
+    Each row of ``large`` holds the index of a column and a value of it.
+    """
     columns, values = large.T
     inexact = dict[int, Doubles]()
     for column in np.unique(columns):

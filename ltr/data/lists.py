@@ -1,4 +1,4 @@
-"""``Lists``, the ragged arrays that every data set provides, and ``Dataset``, its interface."""
+"""``Lists``, the ragged arrays that every data set provides, and the interface ``Dataset``."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -175,7 +175,7 @@ class Dataset(Protocol):
     def width(self) -> int: ...
 
     def check(self) -> None:
-        """Raise ``DataError``, which says what to do, if a split is missing; read no data."""
+        """Raise ``DataError``, which says what to do, if a split is missing; no data are read."""
 
     def split(self, split: str) -> Lists:
         """Return the lists of ``train``, ``vali`` or ``test``; they are read or made only once."""

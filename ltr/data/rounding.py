@@ -76,7 +76,7 @@ def _large_or_close(low: Any, high: Any) -> tuple[bool, bool]:
     """Return whether a column has numbers above 2^24, and whether its numbers are close together.
 
     ``low`` and ``high`` are its smallest and largest number. The numbers are close together if
-    float32 has few steps between these two. A constant column does not count as close.
+    float32 has few steps between these two. The numbers of a constant column are not close.
     """
     low = low.item()  # Python subtracts whole numbers exactly
     high = high.item()

@@ -153,7 +153,10 @@ class TableFiles(SplitFiles):
         return self._lists(split, key, content_digest, read, digest=digest)
 
     def ids(self, split: str, rows: Sequence[int]) -> list[str]:
-        """Return the item ids of ``rows``, counted from 0: the cells of the id columns, joined."""
+        """Return the item ids of the given rows, which are numbered from 0.
+
+        An item id consists of the cells of the id columns, joined.
+        """
         if not self.roles.id:
             return [""] * len(rows)
         chunks = Source(self.path(split), self.header).chunks(self.roles.id, [], _ROWS)
@@ -192,8 +195,8 @@ def _checked_fractions(
 ) -> tuple[float, ...]:
     """Return the fraction of the queries in each of the splits ``cut``; the defaults if None.
 
-    ``one_table``: one table is divided into the splits. Raises ``ConfigError`` if the fractions are
-    not one number > 0 for each split, or if their sum is not 1.
+    ``one_table`` says whether one table is divided into the splits. Raises ``ConfigError`` unless
+    there is a fraction > 0 for each split, and their sum is 1.
     """
     defaults = _FRACTIONS[len(cut)]
     values = tuple(map(python_number, defaults if fractions is None else fractions))

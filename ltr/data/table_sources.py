@@ -168,7 +168,7 @@ class Source:
         Args:
             texts: the columns that are read from text files as strings, without conversion.
             numbers: the columns that are read from text files as numbers.
-            rows: the largest number of rows in a chunk.
+            rows: the maximum number of rows in a chunk.
 
         Raises:
             DataError: a file cannot be read, or lacks a column.
@@ -319,8 +319,8 @@ def _open_text(path: Path, mode: str, **settings: Any) -> Any:
 def _check_quotes(path: Path, delimiter: str) -> None:
     """Raise ``DataError`` if a quote that begins a cell has no closing quote in that cell.
 
-    If such a cell is the last of its row, the readers would silently read rows below it into this
-    cell: all rows, or those before the next cell that begins with a quote.
+    If such a cell is the last of its row, the readers would silently read the rows below into this
+    cell: all of them, or those before the next cell that begins with a quote.
     """
     closed = _closed_quotes(delimiter.encode())
     text = b"\n"  # the text that is not checked yet, and the byte before it

@@ -23,7 +23,10 @@ READER_VERSION = 3  # part of every cache key: raise it if the same table gives 
 _LARGEST_CODE = 1 << 24  # float32 holds every whole number up to this one
 _BLOCK_BYTES = 8 << 20  # the most bytes of features in a block
 _MAX_ROWS = 1 << 15  # the most rows in a block
-NAME_IT = "to use such a column, name it (pandas writes row numbers like this unless index=False)"
+NAME_IT = (
+    "to use such a column, name it (pandas writes row numbers into a column without a name, unless "
+    "index=False)"
+)
 _INDEX = re.compile(r"__index_level_\d+__")  # an index column that pandas writes into Parquet
 # An empty name, which pandas reads as "Unnamed: 0".
 _UNNAMED = re.compile(r"\s*|Unnamed: \d+(_level_\d+)?(\.\d+)?")

@@ -65,7 +65,7 @@ class FeatureTransform:
         return self.width + len(self.indicated)
 
     def __call__(self, features: Floats) -> Floats:
-        """Transform ``[items, width]`` into a new float32 array ``[items, outputs]``.
+        """Return the transformed ``features`` as a new float32 array, ``[items, outputs]``.
 
         The result is finite, except that missing values stay NaN if ``keep_missing``.
         Raises ``DataError`` if the number of features differs from that of the training lists.
@@ -179,8 +179,8 @@ def fit_transform(
             every column whose training values are all >= 0 after the sign flip. ``skewed``: sign(x)
             log(1 + |x|) for every column that it makes less skewed. ``signed``: the same function
             for all columns.
-        never_log: 0-based columns that get no logarithm, whatever ``log`` says.
-        negate: 0-based columns whose sign is flipped first.
+        never_log: the 0-based indices of columns that get no logarithm, whatever ``log`` says.
+        negate: the 0-based indices of columns whose sign is flipped first.
         missing: what a missing value becomes. ``mean``: the column's mean in train. ``indicator``:
             the same; in addition, each numeric column with missing values in train gets another
             column that marks them. ``keep``: NaN.
@@ -296,7 +296,8 @@ def column_range(features: Floats) -> tuple[Floats, Floats]:
 def _less_skewed_by_log(features: Floats) -> Flags:
     """Return for each column whether sign(x) log(1 + |x|) makes it less skewed.
 
-    The items are sampled evenly. The function is odd, so the sign of the column does not matter.
+    A sample of evenly spaced items is used. The function is odd, so the sign of the column does
+    not matter.
     """
     from scipy.stats import skew  # takes a second
 

@@ -46,7 +46,7 @@ LARGEST_BATCH = 64  # lists in a training step, unless the user asks for more
 
 
 class Facts(NamedTuple):
-    """What is known about the training lists; settings that a config leaves null follow from it."""
+    """What is known about the training lists; it determines settings that are null in a config."""
 
     levels: int  # number of grades: the largest label, plus 1
     lists: int
@@ -70,7 +70,7 @@ class Record:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The choices and the config with dotted keys, for an experiment tracker."""
+        """The choice of each config group, and the config with dotted keys, for a tracker."""
         return {**self.choices, **flat(without(self.config, Resumed.OWN, Kind.PROPOSAL))}
 
 

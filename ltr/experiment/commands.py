@@ -28,7 +28,7 @@ _FILES_OF_START = {".hydra", ".lock", "train.log", "error.txt"}  # written befor
 
 
 def train(app: HydraApp) -> bool:
-    """Train one run, or a sweep and print its table; return False if a run of the sweep failed."""
+    """Train one run, or train a sweep and print its table; return False if a run of it failed."""
     config = app.compose()
     if app.multirun or config.hydra.mode == RunMode.MULTIRUN:
         sweep = plan_sweep(config, app.loader)
@@ -63,7 +63,7 @@ def _train_alone(cfg: DictConfig) -> None:
 
 @contextmanager
 def kept_once_begun(folder: Path, output_dir: Path) -> Iterator[None]:
-    """Remove the folder of a single run if it fails before training has saved anything.
+    """Context of a single run; if the run fails before anything is saved, ``folder`` is removed.
 
     If ``folder`` is directly in ``output_dir`` and the file system supports links, the link
     ``latest`` in ``output_dir`` is pointed to ``folder``. If ``folder`` is removed, the link gets

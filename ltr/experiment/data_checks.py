@@ -77,7 +77,7 @@ def check_metrics(
         except OverflowError:
             is_empty = False
         except ConfigError as error:
-            raise ConfigError(f"{split}, with the largest label {largest_item}: {error}") from None
+            raise ConfigError(f"{split}, whose largest label is {largest_item}: {error}") from None
         if is_empty:
             has_labels = bool(labels.max() > 0)
             remedy = ", or set convention.relevant to that label or lower" if has_labels else ""

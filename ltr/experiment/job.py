@@ -92,7 +92,7 @@ def _train(experiment: Experiment, run_folder: RunFolder, *, is_sweep: bool) -> 
 def how_to_go_on(config: Mapping[str, Any], folder: Path, *, is_sweep: bool) -> str:
     """Return a text that says what to type to continue a stopped run.
 
-    The command sets ``trust`` to the user's own modules, which are not imported otherwise.
+    The command sets ``trust`` to the user's own modules, which would otherwise not be imported.
     """
     if is_sweep or not (folder / "last.pt").is_file():
         return "repeat the command"

@@ -47,8 +47,8 @@ def warn_of_shared_queries(lists: Mapping[str, Lists]) -> None:
         if shared:
             log.warning(
                 "%s of %s queries of %s have the same items as a query of %s (all features are "
-                "equal); if they are the same queries, leave them out of one split; otherwise the "
-                "metrics of %s are too high",
+                "equal); if they are the same queries, leave them out of one split, because they "
+                "make the metrics of %s too high",
                 f"{shared:,}", f"{len(lists[later_split]):,}", later_split, split, later_split,
             )  # fmt: skip
 
@@ -78,7 +78,7 @@ def warn_of_positions(train: Lists) -> None:
     for column in range(train.width):
         name = names[column] if names else f"feature {column + 1}"
         if column in counting:
-            suspects.append(f"{name} (it holds running numbers)")
+            suspects.append(f"{name} (it holds consecutive numbers)")
         elif names and _POSITION.fullmatch(re.sub(r"[\W_]", "", name.lower())):
             suspects.append(f"{name} (because of its name)")
     if suspects:
@@ -104,10 +104,10 @@ def warn_of_empty_features(train: Lists) -> None:
 
 
 def counting_columns(lists: Lists) -> list[int]:
-    """Return the indices of the columns that hold running numbers.
+    """Return the indices of the columns that hold consecutive numbers.
 
-    A running number counts the items of each list, or the rows of the source. The numbers of a list
-    may be in any order and start at any number.
+    Such numbers count the items of each list, or the rows of the source. The numbers of a list may
+    be in any order and start at any number.
     """
     long = np.flatnonzero(lists.lengths > 1)
     if (lists.lengths[long] - 1).sum() < _FEWEST_ITEMS or lists.lengths.max() < 4:
@@ -118,7 +118,7 @@ def counting_columns(lists: Lists) -> list[int]:
 
 
 def _counts(lists: Lists, column: int) -> bool:
-    """Return whether a column holds running numbers of the items of each list, or of the rows."""
+    """Return whether the numbers in a column count the items of each list, or the rows."""
     values: Any = lists.features[:, column].astype(np.float64)
     if np.ptp(values - lists.source_rows) == 0:
         return True

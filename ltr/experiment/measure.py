@@ -43,7 +43,7 @@ def measure(
     Args:
         metrics: the metrics to compute.
         convention: the convention of the metrics.
-        items: the largest number of items in a batch, padding included.
+        items: the maximum number of items in a batch, padding included.
         scorer: the trained model.
         splits: the lists of each split, or the tensors that ``scorer.open`` returned for them.
 

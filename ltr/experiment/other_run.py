@@ -30,8 +30,8 @@ class OtherRun:
     def check(self, scorer: Scorer, train: Lists) -> None:
         """Check that the other run fits ``train``, and was not trained on vali or test lists.
 
-        If the other run was trained on another data set, the latter cannot be checked, and a
-        warning is logged.
+        If the other run was trained on another data set, its training lists cannot be checked, and
+        a warning is logged.
 
         Args:
             scorer: the model of the other run.
@@ -60,4 +60,6 @@ class OtherRun:
                 f"{self} may have been trained on vali or test lists of this run: set "
                 f"dataset.{differing[0]}={'null' if value is None else value}, as in the other run"
             )
-        log.warning("%s was trained on other lists: vali and test must not contain them", self)
+        log.warning(
+            "%s was trained on other lists: make sure that vali and test do not contain them", self
+        )

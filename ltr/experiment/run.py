@@ -53,7 +53,7 @@ def run(
         The results of the run, as a dict and as text.
 
     Raises:
-        ConfigError, DataError: a setting is invalid, or the data are; nothing was trained.
+        ConfigError, DataError: the settings or the data are invalid; nothing was trained.
         TrainingError: a loss, a gradient or a score is not finite, or all validation lists are
             skipped.
         Interrupted: the process received SIGINT or SIGTERM; if training had begun, the run can be

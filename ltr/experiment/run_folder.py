@@ -103,7 +103,7 @@ def write_queries(path: Path, lists: "Lists", values: "PerQuery") -> None:
 
 
 def write_scores(path: Path, lists: "Lists", scores: "Floats") -> None:
-    """Write the query id and the score of every item, in the order of ``lists`` and in all digits.
+    """Write the query id and the score (with all digits) of every item, in the order of ``lists``.
 
     If the rows of the source are in a different order, the column ``row`` has the number of each
     item's row in the source, counted from 1.
@@ -142,7 +142,7 @@ class RunFolder:
 
     @property
     def identity(self) -> str | None:
-        """The identity of a run of a sweep; None for a single run.
+        """The identity of a run that belongs to a sweep; None for a single run.
 
         It is ``RESUMED`` if the run was resumed with settings that make it another run.
         """
@@ -405,7 +405,7 @@ class RunFolder:
             raise self._unlike(name, f"cannot be read ({error.strerror})") from None
 
     def _unlike(self, name: str, fault: str = "is damaged, or from an old version") -> DataError:
-        """Return the error about a file that is missing, damaged, or of an earlier version."""
+        """Return the error about a file that is missing, damaged, or from an earlier version."""
         remedy = "repeat the run"
         if (self.folder / "last.pt").is_file():
             resume = shlex.quote(f"resume={self.folder}")

@@ -24,7 +24,7 @@ from ltr.training.checkpoint import (
 
 @dataclass(frozen=True)
 class Start:
-    """What a run starts from; if it starts from random weights, only ``token`` is set."""
+    """What a run starts from; if it starts from random weights, all but ``token`` are None."""
 
     initial: Scorer | None = None  # the model of ``init_from``, for a new run
     checkpoint: Mapping[str, Any] | None = None  # the content of last.pt, for a resumed run

@@ -42,7 +42,7 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def offer_gpus(count: int, environ: MutableMapping[str, str] = os.environ) -> None:
-    """Make each process that a launcher starts take one of ``count`` GPUs, if ``count`` > 1."""
+    """If ``count`` > 1, let each process that a launcher starts use only one of ``count`` GPUs."""
     if count > 1:
         visible = environ.get(_VISIBLE) or ",".join(map(str, range(count)))
         environ[_OFFERED] = ",".join(visible.split(",")[:count])

@@ -83,7 +83,7 @@ def add_teacher_scores(teacher: OtherRun, items: int, train: Lists) -> Lists:
     """Return ``train`` with the scores that the model of ``teacher`` gives its items.
 
     The scores are divided by their standard deviation within lists, pooled over all lists.
-    ``items`` is the largest number of items in a batch, padding included.
+    ``items`` is the maximum number of items in a batch, padding included.
 
     Raises:
         CheckpointError: the teacher cannot be loaded.

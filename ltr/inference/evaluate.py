@@ -315,7 +315,7 @@ def chosen_conventions(
     Args:
         named: the settings of each convention by its name; if empty, there is a single convention,
             named ``own``, without settings of its own.
-        overrides: settings that replace those of every convention; a setting that is None does not.
+        overrides: settings that replace those of every convention; None replaces nothing.
         defaults: values for the settings that neither ``named`` nor ``overrides`` sets.
     """
     set_here = {key: value for key, value in overrides.items() if value is not None}

@@ -38,7 +38,7 @@ class ScoringOptions:
     evaluation_items: int = option(
         32768,
         at_least=1,
-        help="the largest number of items in a batch, including padding; it affects memory, not "
+        help="the maximum number of items in a batch, including padding; it affects memory, not "
         "results",
     )
     trust: tuple[str, ...] = option(

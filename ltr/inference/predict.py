@@ -123,8 +123,8 @@ def _warn_of_unseen_values(source: str, counts: dict[str, tuple[int, int]]) -> N
     for column, (unseen_count, seen_count) in counts.items():
         remedy = "" if seen_count else "; compare their spelling with the training data"
         log.warning(
-            "input=%s: %s of %s values of %s did not occur in training, and are all treated as one "
-            "unknown value%s",
+            "input=%s: %s of %s values of %s are not among those that the model knows from "
+            "training, and are all treated as one unknown value%s",
             source,
             f"{unseen_count:,}",
             f"{unseen_count + seen_count:,}",

@@ -29,9 +29,7 @@ _TEXTS: Any = {"dtype": str, "na_filter": False, "encoding": "utf-8-sig"}
 
 
 def read_scored(path: Path, data: Path, *, regroup: bool = False) -> tuple[Lists, Doubles]:
-    """Read the LETOR file ``data`` and the scores in ``path``; return the lists and their scores.
-
-    The scores are ``[items]``.
+    """Read the LETOR file ``data`` and the scores in ``path``; return lists and ``[items]`` scores.
 
     Raises:
         DataError: a file cannot be read, ``data`` is not LETOR text, or the files do not match.
@@ -259,7 +257,7 @@ def _measured_lists(run: RunFolder, folders: Mapping[str, str]) -> Lists:
 
 
 def _check_queries(run: RunFolder, lists: Lists, data: Path) -> None:
-    """Raise ``DataError`` unless query ids, numbers of items and empty lists are the run's."""
+    """Raise ``DataError`` unless query ids, list lengths and empty lists are those of the run."""
     ours = pd.DataFrame({"qid": lists.qids, "items": lists.lengths, "empty": lists.empty})
     theirs = run.queries[list(ours)].copy()
     for table in (ours, theirs):  # earlier versions wrote the ids with safe_cell

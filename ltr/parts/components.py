@@ -1,4 +1,7 @@
-"""Build each part of an experiment from its node in the config; check it before data are read."""
+"""Build and check each part of an experiment, such as its loss, from its node in the config.
+
+This is done before data are read.
+"""
 
 import functools
 import inspect
@@ -118,7 +121,7 @@ def model_class(model: Callable[[int], nn.Module] | Mapping[str, Any]) -> type:
 
 
 def is_boosted(build_part: Callable[[int], nn.Module]) -> bool:
-    """Return whether ``build_part`` builds boosted trees."""
+    """Return whether ``build_part`` (see ``model_class``) builds boosted trees."""
     return issubclass(model_class(build_part), BoostedTrees)
 
 
@@ -181,7 +184,7 @@ def _instantiate(node: DictConfig, name: str) -> Any:
 
 
 def _with_key(error: LTRError, name: str, settings: Mapping[Any, Any]) -> LTRError:
-    """Return ``error``, about a setting of the part ``name``, with its full key, such as loss.k."""
+    """Return ``error``, which is about a setting of ``name``, with its full key, such as loss.k."""
     text = str(error)
     if f"{name}." in text or text.startswith(f"{name}:"):
         return error

@@ -18,14 +18,14 @@ class Member(nn.Module):
     """A trained model together with its transform; it takes untransformed features."""
 
     def __init__(self, model: nn.Module, transform: FeatureTransform, precision: str) -> None:
-        """Store ``model``, which was trained in ``precision`` on features after ``transform``."""
+        """Store ``model``, which was trained in ``precision`` on the output of ``transform``."""
         super().__init__()
         self.model = model
         self.transform = transform
         self.precision = precision
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
-        """Return float32 scores ``[batch, list]`` for untransformed features."""
+        """Return the float32 scores, ``[batch, list]``, for untransformed features."""
         items = self.transform(features[mask].cpu().numpy())  # real items only, no padding
         inputs = features.new_zeros(*mask.shape, items.shape[1])
         inputs[mask] = torch.from_numpy(items).to(features.device)
@@ -55,7 +55,7 @@ class Ensemble(nn.Module):
         self.weights = tuple(weights)
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
-        """Return float32 scores ``[batch, list]``, 0 where ``mask`` is False.
+        """Return the float32 scores, ``[batch, list]``; they are 0 where ``mask`` is False.
 
         ``features`` are untransformed; each member applies its own transform.
         """
@@ -74,8 +74,8 @@ def standardised(scores: Scores, mask: Mask) -> Tensor:
         mask: True where an item exists.
 
     Returns:
-        The scores, float64 ``[batch, list]``, 0 where ``mask`` is False. If all scores of a list
-        are equal, they become 0.
+        The float64 scores, ``[batch, list]``; they are 0 where ``mask`` is False. If all scores of
+        a list are equal, they become 0.
 
     >>> mask = torch.tensor([[True, True, False]])
     >>> standardised(torch.tensor([[3.0, 1.0, 99.0]]), mask).tolist()
@@ -97,7 +97,7 @@ def standardised_in_lists(scores: Tensor, data: ItemTensors) -> Tensor:
         data: the lists.
 
     Returns:
-        The scores, float64 ``[items]``, on the device of ``data``.
+        The float64 scores, ``[items]``, on the device of ``data``.
     """
     raw_scores = scores.to(data.device)
     standardised_scores = torch.empty(len(scores), dtype=torch.float64, device=data.device)

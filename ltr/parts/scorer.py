@@ -99,11 +99,11 @@ class Scorer:
         return ItemTensors(lists, self.transform, self.device)
 
     def scores(self, lists: Lists | ItemTensors, *, items: int = 32768) -> Tensor:
-        """Return the score of every item, ``[items]`` float32 in the order of ``lists``.
+        """Return the float32 scores of all items, ``[items]``, in the order of ``lists``.
 
         Args:
             lists: the lists, or what ``open`` returned for them.
-            items: the largest number of items in a batch, padding included. It limits the memory.
+            items: the maximum number of items in a batch, padding included. It limits the memory.
 
         Raises:
             DataError: the features differ from those on which the model was trained.
@@ -253,12 +253,12 @@ def copy_weights(
     """
     try:
         if scorer.config["transform"] != transform:
-            raise RuntimeError("its transform differs from the transform of this run")
+            raise RuntimeError("the transform of that run differs from yours")
         model.load_state_dict(scorer.model.state_dict())
     except RuntimeError as error:
         text = " ".join(str(error).split()[:60])
         raise ConfigError(
-            f"{source}: {text}; use the model and transform settings of that run"
+            f"{source}: {text}; use the same model and transform settings as that run"
         ) from None
 
 

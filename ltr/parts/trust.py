@@ -153,7 +153,7 @@ def _metric_nodes(config: Mapping[str, Any]) -> list[Any]:
 
 
 def _complete_node(node: Any, part_name: str) -> None:
-    """Add the keys to a checked node that are needed to build the part."""
+    """Add to a checked node the keys that are needed to build the part."""
     if part_name != "dataset":
         node["_partial_"] = True
     elif "cache_dir" in node:

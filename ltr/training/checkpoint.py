@@ -33,8 +33,8 @@ _TAIL = len(_MARK) + 64
 def save_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
     """Write ``content`` (tensors and plain values) to ``path``, completely or not at all.
 
-    Raises ``OutputError`` if the disk is full or cannot be written; an old checkpoint stays
-    unchanged.
+    Raises ``OutputError`` if the disk is full or cannot be written; an existing checkpoint then
+    stays unchanged.
     """
     buffer = io.BytesIO()  # if torch.save writes to a file, a full disk causes errors of many kinds
     torch.save({"version": VERSION, **content}, buffer)
@@ -53,8 +53,8 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
 
     Raises:
         CheckpointError: the file is missing or damaged, is not a checkpoint of this version of the
-            project, belongs to another run than the results in the same folder, or holds objects
-            that would run code when loaded.
+            project, belongs to a run other than that of the results in the same folder, or holds
+            objects that would run code when loaded.
     """
     try:
         file_bytes = path.read_bytes()
@@ -89,8 +89,8 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
 def _check_recorded(path: Path, content: bytes) -> None:
     """Raise ``CheckpointError`` if ``results.json`` records another digest for ``path``.
 
-    The file, in the same folder, records no digest if the run is not finished or was finished by an
-    earlier version.
+    ``results.json`` is in the same folder. There is no digest if the run is not finished, or was
+    finished by an earlier version.
     """
     beside = path.parent / RESULTS
     try:
@@ -254,7 +254,7 @@ def members_of(content: Mapping[str, Any]) -> list[tuple[float, dict[str, Any]]]
 
 
 def weight_bytes(content: Mapping[str, Any]) -> int:
-    """Return the size of all weights in bytes; weights that members share count for each member."""
+    """Return the size of all weights in bytes; weights shared by members are counted repeatedly."""
     own_bytes = sum(
         tensor.nbytes for tensor in content["model"].values() if isinstance(tensor, torch.Tensor)
     )

@@ -2,7 +2,7 @@
 
 Each process computes a slice of every batch, and scores some of the lists. Only the first process
 writes files. All processes take the same steps, so their weights stay equal. If torchrun is not
-used, there is only one process, which counts as the first, and the functions here take no time.
+used, the only process is the first one, and the functions here take no time.
 """
 
 import itertools
@@ -86,8 +86,8 @@ def rank_share(parts: Iterable[T]) -> Iterator[T]:
 def all_reduce(values: Tensor) -> Tensor:
     """Combine the ``values`` of all processes, in place, and return them.
 
-    Each process has computed its share of the values and left the others 0. The bits are added as
-    whole numbers, so all values are kept exactly, including ``-0.0`` and NaN.
+    Each process has computed its share of the values and left the others at 0. The bits are added
+    as whole numbers, so all values are kept exactly, including ``-0.0`` and NaN.
     """
     if size() > 1:
         integer_type = {4: torch.int32, 8: torch.int64}[values.element_size()]
@@ -170,14 +170,14 @@ def check_processes(model: nn.Module, batch_size: int) -> None:
 
 
 class _TrainingScores(nn.Module):
-    """Computes the scores for the loss; if the model has members, those of each member."""
+    """Computes the scores for the loss; if the model has members, the scores of each member."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, *batch: Tensor) -> Tensor:
-        """Return the scores, ``[batch, list]``, or the members', ``[members, batch, list]``."""
+        """Return the scores, ``[batch, list]``; with members, ``[members, batch, list]``."""
         score: Callable[..., Tensor] = getattr(self.model, "member_scores", self.model)
         return score(*batch)
 

@@ -26,7 +26,7 @@ _NAMED = 10  # the most query ids in an error message
 
 
 def score(model: Callable[..., Tensor], batch: Batch, precision: str = "float32") -> Scores:
-    """Return the float32 scores of ``model`` for ``batch``, ``[batch, list]``.
+    """Return the float32 scores that ``model`` gives the items of ``batch``: ``[batch, list]``.
 
     The model runs in ``precision``. If the model returns the scores of several members, the result
     is ``[members, batch, list]``. If ``precision`` is ``"tf32"``, the caller must enter the context
@@ -50,10 +50,10 @@ def score(model: Callable[..., Tensor], batch: Batch, precision: str = "float32"
 def predict(
     model: nn.Module, data: ItemTensors, *, items: int = 32768, precision: str = "float32"
 ) -> Tensor:
-    """Return the score of every item, ``[items]`` float32, in the order of ``data``.
+    """Return the float32 scores of all items, ``[items]``, in the order of ``data``.
 
     The scores are on the device of ``data``. Lists are never cut, and dropout is off. ``items`` is
-    the largest number of items in a batch, padding included. Processes that train together share
+    the maximum number of items in a batch, padding included. Processes that train together share
     the work, and each returns all scores. Raises ``TrainingError`` if the score of an item is not
     finite.
     """
@@ -75,7 +75,7 @@ def predict(
 
 
 def ranks_of(scores: Reals, offsets: Ints) -> Ints:
-    """Return the rank of each item in its list, ``[items]``; 1 is the best.
+    """Return the ranks, ``[items]``, of the items in their lists; 1 is the best.
 
     Items with equal scores keep their order; NaN comes last. ``offsets`` are those of ``Lists``.
 
@@ -153,7 +153,7 @@ def metrics_of_scores(
         scores: ``[items]``, in the order of ``lists``.
         metrics: the metrics.
         convention: the convention of the metrics; the value of a list that it skips is NaN.
-        items: the largest number of items in a batch, padding included. This limits the memory; the
+        items: the maximum number of items in a batch, padding included. This limits the memory; the
             values do not depend on it.
     """
     flat = _double(scores).to(lists.labels.device)

@@ -120,8 +120,8 @@ class TensorBoard(Hook):
 class TimeLeft(Hook):
     """Adds the remaining time of the run to the progress bar of an epoch.
 
-    It assumes that a remaining epoch takes the mean time of this process's earlier epochs. The run
-    may end earlier because of ``patience``.
+    It assumes that each remaining epoch takes the mean time of this process's earlier epochs. The
+    run may end earlier because of ``patience``.
     """
 
     def start(self, experiment: Any, lists: Mapping[str, Any], scorer: Any) -> None:

@@ -65,7 +65,7 @@ def handing_on() -> Iterator[None]:
     """Context in which a signal that a job launcher handles raises ``Interrupted``.
 
     At the end of the context, the launcher's own handler is called. For example, submitit handles
-    the signal that Slurm sends before the time of a job is over, and queues the job again. submitit
+    the signal that Slurm sends before a job's time is up, and queues the job again. submitit
     ignores SIGTERM, but within this context SIGTERM also raises ``Interrupted``. The context does
     nothing if there is no handler for SIGUSR1 or SIGUSR2, or outside the main thread.
     """

@@ -112,7 +112,10 @@ class Monitor:
         self._keeps_halves = True  # False: an earlier version began the run and kept no scores
 
     def resume(self, content: Mapping[str, Any]) -> None:
-        """Restore the progress from the content of ``last.pt``, within ``checkpoint_errors``."""
+        """Restore the progress from the content of ``last.pt``.
+
+        Call this method within ``checkpoint_errors``.
+        """
         self.progress = Progress(**content["progress"])
         self._half_means = list(content["half_means"].cpu().numpy())
         self._keeps_halves = HALVES in content
@@ -257,8 +260,8 @@ class Monitor:
     def save(self, path: Path, state: Mapping[str, Any]) -> None:
         """Write a checkpoint to ``path``.
 
-        The checkpoint has ``state``, the progress, and the entries of every checkpoint, such as the
-        config.
+        The checkpoint has ``state``, the progress, and the entries that all checkpoints have, such
+        as the config.
         """
         timestamp = time.perf_counter()
         self.progress.wall_seconds += timestamp - self._clock

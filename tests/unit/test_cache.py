@@ -324,7 +324,7 @@ def test_file_digest_refuses_a_file_that_changes_meanwhile(path, tmp_path, monke
         return digest
 
     monkeypatch.setattr(hashlib, "file_digest", digest_and_change)
-    assert f"{path}: the file changed while it was read" in refused(
+    assert f"{path}: the file changed while it was being read" in refused(
         lambda: file_digest(path, tmp_path)
     )
     assert not (tmp_path / "digests").exists()

@@ -115,7 +115,9 @@ def test_letor_files_refuse_a_file_that_changes_meanwhile(tmp_path, mine, monkey
     digests = iter(("0" * 64, "1" * 64))
     monkeypatch.setattr(files, "file_digest", lambda *_: next(digests))
     message = refused(lambda: dataset(tmp_path).split("train"))
-    assert message.startswith(f"{mine}/train.txt: the file changed while it was read; run again")
+    assert message.startswith(
+        f"{mine}/train.txt: the file changed while it was being read; run again"
+    )
 
 
 def test_letor_files_read_folds(tmp_path) -> None:

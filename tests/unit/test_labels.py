@@ -77,7 +77,7 @@ def test_levels_come_from_train_and_are_recorded(tmp_path: Path) -> None:
     write_experiment(tmp_path / "other", test=[[0, 11]])
     dataset = ["dataset=letor", "dataset.folder=mine", f"data_dir={tmp_path}/other"]
     message = refused(lambda: evaluate(*dataset, "metrics=[err]"), ConfigError)
-    assert message.startswith("test, with the largest label 11 (query id q0): levels=11 means")
+    assert message.startswith("test, whose largest label is 11 (query id q0): levels=11 means")
     assert "convention.levels" in message
     assert "12 grades" in evaluate(*dataset, "metrics=[err]", "convention.levels=12")
     high_threshold = (*dataset, "metrics=[map]", "convention.relevant=11.5")
@@ -127,11 +127,11 @@ LINEAR = "convention.gain=linear"
         ({"train": CLICKS}, f"loss=ordinal {LINEAR}", "levels=5001"),
         ({"train": BELOW_ONE}, "loss=bce", "no item of train is relevant for the loss"),
         ({"test": [[0, 1, 2], [1, 0.5]]}, "loss=ranknet convention.gain=[0,1,3]",
-         "test, with the largest label 2"),
-        ({}, "loss=ranknet convention.gain=[0,1]", "label 2 "),
+         "test, whose largest label is 2"),
+        ({}, "loss=ranknet convention.gain=[0,1]", "label is 2 ("),
         ({"train": [[0, 1, 2], [1, 0.5]]}, "loss=svmndcg loss.gain=[0,1,3]",
-         "train, with the largest label 2 (query id q0): gain=[0, 1, 3] covers the grades 0 to 2"),
-        ({}, "loss=mix +loss.knobs.neuralndcg.gain=[0,1]", "train, with the largest label 2"),
+         "train, whose largest label is 2 (query id q0): gain=[0, 1, 3] covers the grades 0 to 2"),
+        ({}, "loss=mix +loss.knobs.neuralndcg.gain=[0,1]", "train, whose largest label is 2"),
         ({"vali": TO_FOUR}, "loss=rmse suggested.levels=5", None),
         ({"vali": TO_FOUR}, "loss=listnet", None),  # reads no grades
         ({"vali": TO_FOUR}, "model=lightgbm", None),

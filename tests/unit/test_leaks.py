@@ -80,7 +80,7 @@ def test_counting_columns_finds_positions(kind, caplog) -> None:
     train = with_positions(make_splits()["train"], kind)
     assert counting_columns(train) == [2]
     warn_of_leaks(make_splits(train=train))
-    assert "feature 3 (it holds running numbers)" in caplog.text
+    assert "feature 3 (it holds consecutive numbers)" in caplog.text
     features = train.features.copy()
     features[-1, 2] += 1
     assert counting_columns(replace(train, features=features)) == []

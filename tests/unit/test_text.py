@@ -84,7 +84,7 @@ def test_wrong_names_and_knobs_are_one_line() -> None:
     with pytest.raises(ConfigError, match="loss=nope is not known: choose one of approxndcg"):
         chunked_loss(scorer(), [x], [[1]], "nope")
     with pytest.raises(
-        ConfigError, match="temprature: the loss has no such knob; its knobs are k, gain"
+        ConfigError, match=r"temprature: the loss has no such knob \(knobs: k, gain"
     ):
         chunked_loss(scorer(), [x], [[1]], temprature=1)
     with pytest.raises(

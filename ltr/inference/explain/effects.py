@@ -19,7 +19,7 @@ _STEPS = 256  # steps on the path from the baseline
 
 
 class Attributions(NamedTuple):
-    """Scores of some items, split into a baseline and parts that add up to the score."""
+    """Scores of some items, each split into a baseline and parts that add up to the score."""
 
     method: str  # the method and its baseline in words
     values: Doubles  # [items, features], the parts of an item's own features
@@ -33,7 +33,7 @@ class Attributions(NamedTuple):
 
 
 def attribute_scores(explained: ExplainedList, *, items: int = 32768) -> Attributions | None:
-    """Split the scores of the explained items into parts from their features.
+    """Split the scores of the explained items into parts that belong to features.
 
     For boosted trees, the parts are the SHAP values that the tree library computes (TreeSHAP,
     Lundberg et al., 2020). For networks, the parts are integrated gradients (Sundararajan et al.,
@@ -41,7 +41,7 @@ def attribute_scores(explained: ExplainedList, *, items: int = 32768) -> Attribu
 
     Args:
         explained: the list, its model, and the items to explain.
-        items: the largest number of items in a batch, including padding.
+        items: the maximum number of items in a batch, including padding.
 
     Returns:
         The parts; None for ensembles, AdaRank, PRank and RankBoost, whose scores cannot be split.
@@ -127,7 +127,7 @@ def leave_one_out(explained: ExplainedList, *, items: int = 32768) -> Doubles:
     Args:
         explained: the list, which must have at least two items, its model, and the items to
             explain.
-        items: the largest number of items in a batch, including padding.
+        items: the maximum number of items in a batch, including padding.
 
     Returns:
         The scores without another item of the list minus the scores with it, ``[items, list]``; NaN

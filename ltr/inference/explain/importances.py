@@ -86,8 +86,9 @@ def _round_model(scorer: Scorer, run: str) -> RoundModel:
         )
     if not isinstance(model, RoundModel):
         raise CheckpointError(
-            f"{run}: a network has no feature importances: name a run of trees, rankboost, "
-            f"adarank or prank, or explain one list with {as_started('explain')} {run} qid=QID"
+            f"{run}: a network has no feature importances: name a run whose model is boosted "
+            "trees, rankboost, adarank or prank, or explain one list with "
+            f"{as_started('explain')} {run} qid=QID"
         )
     if not model.fitted:
         raise CheckpointError(

@@ -213,7 +213,7 @@ def _item_positions(items: Sequence[str], count: int) -> list[int]:
     for item in items:
         if item not in row_names:
             raise ConfigError(
-                f"items={item}: expected positions from 1 to {count}, which count the items of the "
-                "list in the order of the data"
+                f"items={item}: expected positions from 1 to {count}, in the order that the items "
+                "of the list have in the data"
             )
     return [int(item) - 1 for item in items]

@@ -63,7 +63,7 @@ def _reasons(
             if weight:
                 reasons = _reasons(engine, member.model, member.transform, missing)
                 name = type(member.model).__name__
-                yield from (f"its member {name}: {reason}" for reason in reasons)
+                yield from (f"its member {name} cannot be exported: {reason}" for reason in reasons)
 
 
 def _reasons_of_model(engine: str, model: nn.Module) -> Iterator[str]:

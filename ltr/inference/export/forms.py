@@ -50,7 +50,7 @@ class Trees:
         return total
 
     def with_bias(self, shift: float = 0.0) -> tuple[Tree, ...]:
-        """Return the trees, and one more tree with a single leaf of the value bias + ``shift``.
+        """Return the trees, and one more tree: a single leaf with the value bias + ``shift``.
 
         If this value is 0 and there are other trees, the additional tree is left out.
         """

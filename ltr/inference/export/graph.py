@@ -30,7 +30,7 @@ def _clip(values: Tensor, low: float, high: float) -> Tensor:
 
 
 def transform_features(features: Tensor, transform: FeatureTransform) -> Tensor:
-    """Apply ``transform`` to ``features`` ``[..., width]``; return ``[..., outputs]``, float32."""
+    """Return the transformed ``features``, float32 ``[..., outputs]``."""
     shape = transform.shape
     missing = features.isnan()
     raw = torch.where(missing, torch.zeros_like(features), features).double()
@@ -57,7 +57,7 @@ def transform_features(features: Tensor, transform: FeatureTransform) -> Tensor:
 
 
 def _levels(values: Tensor, grids: Tensor) -> Tensor:
-    """Return the levels of ``values`` ``[..., columns]`` among the quantiles ``grids``.
+    """Return the levels of ``values``, ``[..., columns]``, among the quantiles ``grids``.
 
     A level is in (0, 1): it says which share of the distribution is below the value. ``grids`` are
     ``[columns, levels]``. A value that is equal to several quantiles gets the middle of their
