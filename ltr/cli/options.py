@@ -54,7 +54,7 @@ def group(default: Any = MISSING, *, help: str) -> Any:
 
 
 def collected(kind: str) -> Any:
-    """Declare a field that collects typed ``KEY=VALUE`` whose keys are not fields of the dataclass.
+    """Declare a field that collects the typed arguments whose keys are not fields of the dataclass.
 
     Its type is ``tuple[str, ...]``. ``kind`` is ``"launcher"`` for arguments that choose and set a
     Hydra launcher, and ``"others"`` for all others.
