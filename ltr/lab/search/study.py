@@ -64,7 +64,7 @@ _OUTSIDE_ERRORS = (
 def study_lock(search: Search) -> FileLock:
     """Return the lock to hold while a process picks its next trial.
 
-    SQLite cannot lock a row: two processes that ask at once would get the same waiting trial.
+    SQLite cannot lock a row: two processes that ask at the same time would get the same trial.
     """
     return FileLock(search.folder / ".lock")
 
