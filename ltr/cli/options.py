@@ -48,7 +48,7 @@ def group(default: Any = MISSING, *, help: str) -> Any:
     """Declare a config group.
 
     ``NAME=CHOICE`` chooses a file in ``configs/NAME``, and ``NAME.KEY=VALUE`` sets a key in it.
-    If the default is not None, the user must type a choice.
+    Without a default, the user must type a choice.
     """
     return field(default=default, metadata={"help": help})
 

@@ -206,10 +206,11 @@ def estimate_error(aligned: Aligned, first: int, second: int | None = None) -> S
 
     One seed does not show how training varies. In a difference of two systems, the folds can show
     it instead, because their difficulty cancels and their models are trained separately. If there
-    are at least ``FOLDS_AS_REPEATS`` folds, the variance between folds beyond ``queries`` counts as
-    training variance. The training variance is not covered if there are fewer folds, or in the mean
-    of one system, where the difficulty of a fold and the effect of training cannot be told apart.
-    In all these cases the estimate describes these trained models, not the method.
+    are at least ``FOLDS_AS_REPEATS`` folds, the variance between folds beyond ``queries`` is used
+    as training variance. The training variance is not covered if there are fewer folds, or in the
+    mean of one system, where the difficulty of a fold and the effect of training cannot be told
+    apart. In all these cases with one seed, the estimate describes these trained models, not the
+    method.
 
     Args:
         aligned: the systems on the same queries.

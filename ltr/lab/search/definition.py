@@ -54,8 +54,8 @@ class SearchOptions:
     trials: int = option(
         50,
         at_least=1,
-        help="the number of trials, each of which tries one choice of settings; trials that fail "
-        "or are stopped early by the pruner count too",
+        help="the number of trials, each of which tries one combination of settings. It includes "
+        "trials that fail or that the pruner stops early",
     )
     space: tuple[str, ...] = option(
         (),
@@ -87,7 +87,7 @@ class SearchOptions:
     pruner: str = option(
         "median",
         help="median: after a fifth of the epochs, stop a trial that is worse than the median of "
-        "the others | none: stop no trial",
+        "the others | none: never stop a trial",
     )
     write: str | None = option(
         None,

@@ -178,7 +178,7 @@ def default_params(search: Search) -> dict[str, Any]:
 
 
 def is_counted(trial: FrozenTrial) -> bool:
-    """Return whether a trial was trained to its end, pruned or failed, but not stopped."""
+    """Return whether a trial was trained to the end, pruned or failed, but not stopped."""
     if trial.state == TrialState.FAIL:
         return "error" in trial.user_attrs
     return trial.state.is_finished()
