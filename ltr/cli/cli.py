@@ -28,7 +28,7 @@ _GOES_ON = ("table", "search", "auto")
 
 
 def run_command(name: str, function_path: str) -> None:
-    """Run the command ``name`` with the arguments of this process; see ``ending`` for its end.
+    """Run the command ``name`` with the arguments of this process; ``ending`` describes its end.
 
     ``function_path`` names the function of the command in the form ``module:function``. The
     function of ``train`` takes the ``HydraApp``; the function of any other command takes the

@@ -38,7 +38,7 @@ class CommandKey:
 
     @property
     def holds_texts(self) -> bool:
-        """Whether it holds a list of strings; if annotated ``Any``, also a string or a dict."""
+        """Whether the value is a list of strings; if annotated ``Any``, also a string or a dict."""
         return self.annotation.startswith("tuple[str, ...]") or self.annotation == "Any"
 
 

@@ -209,7 +209,7 @@ def run_config(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
 
 
 def values_of(overrides: Sequence[str]) -> dict[str, Any]:
-    """Return the parsed value of each key; raise ``ConfigError`` unless all are ``KEY=VALUE``.
+    """Return the parsed value of each key; raise ``ConfigError`` if one is not ``KEY=VALUE``.
 
     >>> values_of(["loss=listnet", "optimizer.lr=0.01", "metrics=['ndcg@5',mrr]"])
     {'loss': 'listnet', 'optimizer.lr': 0.01, 'metrics': ['ndcg@5', 'mrr']}
@@ -256,7 +256,7 @@ def explain_error(error: BaseException) -> str:
 
 
 def _keys_around(error: BaseException) -> set[str] | None:
-    """Return all keys of the config in which Hydra missed a key, or None if it is unknown."""
+    """Return all keys of the config in which Hydra did not find a key; None if it is unknown."""
     node = getattr(error.__cause__, "parent_node", None)
     if node is None:
         return None

@@ -1,4 +1,4 @@
-"""Find config files, their keys and the choices of config groups. This module imports quickly."""
+"""Find config files, their keys and the choices of config groups. Importing it is fast."""
 
 import os
 from collections.abc import Collection, Iterable
@@ -95,7 +95,8 @@ def similar_keys(key: str, existing_keys: Collection[str] | None = None) -> list
 
     These are the keys that end in the last part of ``key``; a name from another tool, such as
     ``d_model``, is first translated. If there are none, keys with a similar name are returned. The
-    keys are chosen from ``existing_keys``; None: from all keys of ``train`` and of its groups.
+    keys are chosen from ``existing_keys`` or, if it is None, from all keys of ``train`` and of its
+    groups.
 
     >>> similar_keys("lr"), similar_keys("d_model"), similar_keys("model.blocs")
     (['optimizer.lr'], ['model.fc_sizes'], ['model.blocks'])

@@ -290,7 +290,7 @@ def write_overrides(path: Path, overrides: Sequence[str]) -> None:
 def metric_configs(*metrics: Any) -> dict[str, Any]:
     """Return the configs of the metrics that have a file in the user's ``configs/metric``, by name.
 
-    ``metrics`` are names in the form of a config, such as ``hits@5``, or lists of names.
+    ``metrics`` are names as written in a config, such as ``hits@5``, or lists of such names.
 
     Raises:
         ConfigError: a file does not name a function.

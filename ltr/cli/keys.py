@@ -153,7 +153,7 @@ def keys(*kinds: Kind | Resumed) -> tuple[str, ...]:
 def holds(key: str) -> Holds | None:
     """Return what ``key`` of ``train`` holds if its values are strings; otherwise None.
 
-    If it is None, Hydra's grammar decides the type of the value.
+    If the result is None, Hydra's grammar decides the type of the value.
 
     >>> holds("dataset.folder"), holds("metrics"), holds("seed")
     (<Holds.TEXT: 1>, <Holds.TEXTS: 2>, None)
@@ -236,7 +236,7 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def stated(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of a flat config that are not None, not False, and not as in older runs.
+    """Return the entries of a flat config that differ from None, False and what older runs used.
 
     A digest of these entries stays the same if a later version adds a key with the default null or
     false.

@@ -48,13 +48,13 @@ def group(default: Any = MISSING, *, help: str) -> Any:
     """Declare a config group.
 
     ``NAME=CHOICE`` chooses a file in ``configs/NAME``, and ``NAME.KEY=VALUE`` sets a key in it.
-    If the default is not None, the user must type a choice.
+    Without a default, the user must type a choice.
     """
     return field(default=default, metadata={"help": help})
 
 
 def collected(kind: str) -> Any:
-    """Declare a field that collects typed ``KEY=VALUE`` whose keys are not fields of the dataclass.
+    """Declare a field that collects the typed arguments whose keys are not fields of the dataclass.
 
     Its type is ``tuple[str, ...]``. ``kind`` is ``"launcher"`` for arguments that choose and set a
     Hydra launcher, and ``"others"`` for all others.

@@ -30,8 +30,8 @@ def unpack(
 
     Args:
         archive: the archive, or a folder that contains the files.
-        public: the public data set, whose SHA-256 the archive must have; if None, the archive is
-            not checked.
+        public: the public data set; the archive must have its SHA-256. If None, the archive is not
+            checked.
         folder: the new folder, which must be missing or empty.
         required: paths inside ``folder``, such as ``Fold1/train.txt``. In the archive, the files
             may be in any folder, but all must be in the same folder.

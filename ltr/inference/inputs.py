@@ -69,7 +69,7 @@ class InputOptions:
     )
     header: bool | None = option(
         None,
-        help="for CSV and TSV: false = the first line does not have the names of the columns; "
+        help="for CSV and TSV: false = the first line does not contain the names of the columns; "
         "null = as in training",
     )
 

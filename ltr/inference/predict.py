@@ -48,7 +48,7 @@ class PredictOptions(InputOptions, ScoringOptions):
         help="a table (.parquet .csv .tsv .csv.gz .tsv.gz .feather .arrow, or a folder of such "
         "files), or LETOR text. LETOR text has a line for each item, `LABEL qid:QUERY "
         "1:VALUE 2:VALUE ... # docid = X`. The label may be missing. The comment, `# docid = X` "
-        "or `# X`, is the id of the item, and may be missing too"
+        "or `# X`, contains the id of the item, and may be missing too"
     )
     output: str = option(
         help="the file to write; an existing file is overwritten. A table (.csv .tsv .csv.gz "

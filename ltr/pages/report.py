@@ -15,8 +15,8 @@ from tabulate import LATEX_ESCAPE_RULES, tabulate
 from ltr.atomic import atomic_write, make_folder, write_frame
 
 NOT_A_TEST = (  # a note below published numbers
-    "a published number is used as printed, because its values per query are unknown: whether our "
-    "interval covers it does not test a difference"
+    "a published number is used as printed, because its values for single queries are unknown, so "
+    "whether our interval covers the number is not a test of the difference"
 )
 PUBLISHED = "published"  # marks numbers that are not ours, in a column's head or a row's name
 VERDICTS = ("better", "worse", "differ", "equivalent", "undecided")  # shown in colour

@@ -206,7 +206,7 @@ def _with_knobs(
     except (TypeError, ValueError) as error:
         names = ", ".join(list(signature.parameters)[3:]) or "none"
         raise ConfigError(
-            f"{name}: {error}: expected a function (scores, labels, mask, *, knobs); the knobs of "
-            f"this one: {names}"
+            f"{name}: {error}: expected a function (scores, labels, mask, *, knobs) that has the "
+            f"knobs you set (knobs of {name}: {names})"
         ) from error
     return partial(function, **knobs)

@@ -33,11 +33,11 @@ from ltr.testing.subject import (
 
 # The labels in descending order of score, the first score, and the gap between scores.
 _DEGENERATE: dict[str, tuple[list[int], float, float]] = {
-    "an empty list": ([0, 0, 0], 0.9, 0.5),
+    "a list without a relevant item": ([0, 0, 0], 0.9, 0.5),
     "a list of one grade": ([2, 2, 2], 0.9, 0.5),
     "a list with equal scores": ([0, 3, 1], 0.5, 0),
     "a list of one item": ([3], 0.9, 0),
-    "an empty list of one item": ([0], 0.9, 0),
+    "a list of one irrelevant item": ([0], 0.9, 0),
     "a list without items": ([], 0, 0),
     "scores 1e4 apart": ([1, 0, 3], 1e4, 1e4),
     "scores all at -1e4": ([0, 3, 1], -1e4, 0),
@@ -518,17 +518,19 @@ def an_empty_list_counts_what_the_convention_says(metric: Subject) -> None:
     labels = torch.tensor([[0.0, 2.0, 1.0], [0.0] * 3, [3.0] * 3], dtype=torch.float64)
     mask = torch.tensor([[True] * 3, [True] * 3, [False] * 3])
     if "empty" not in metric.knobs:
-        counts = "{:g}, and a list without items {:g}".format(
-            *metric.values(scores, labels, mask)[1:]
+        without_relevant, without_items = metric.values(scores, labels, mask)[1:].tolist()
+        raise DoesNotApply(
+            "it has no knob named empty: a list without a relevant item gives "
+            f"{without_relevant:g}, and a list without items gives {without_items:g}"
         )
-        raise DoesNotApply(f"it has no knob named empty: an empty list gives {counts}")
     first = metric.values(scores, labels, mask)[:1]
     for empty in (0.0, 0.5, 1.0, "skip"):
         values = metric.with_knobs(empty=empty).values(scores, labels, mask)
         expect_close(
-            values[:1], first, "value", f"with empty={empty}, although the list is not empty"
+            values[:1], first, "value", f"with empty={empty}, although it has a relevant item"
         )
-        for value, name in zip(values[1:], ("an empty list", "a list without items"), strict=True):
+        names = ("a list without a relevant item", "a list without items")
+        for value, name in zip(values[1:], names, strict=True):
             is_right = value.isnan() if empty == "skip" else value == empty
             if not is_right:
                 remedy = "NaN" if empty == "skip" else f"{empty:g}"

@@ -51,7 +51,7 @@ class ModelSubject(Component):
     close = 1e-5  # in float32, sums depend on the shapes of the tensors
 
     def modes(self) -> Sequence[Self]:
-        """Return the subject in three modes: evaluation with gradients, without them, training."""
+        """Return the subject in three modes: evaluation, evaluation without gradients, training."""
         training = replace(self, training=True, mode=" in training mode")
         return [self, replace(self, gradients=False), training]
 
@@ -137,8 +137,8 @@ def the_given_ranks_mean_nothing(model: ModelSubject) -> None:
 def the_gradient_is_finite_and_reaches_every_parameter(model: ModelSubject) -> str:
     """In training mode, with NaN on padding, every parameter has a finite gradient other than 0.
 
-    The gradient with respect to the features is 0 on padding. Layers before the model can then be
-    trained.
+    The gradient with respect to the features is 0 on padding, so that layers before the model can
+    be trained.
     """
     features, ranks, mask = model.lists()
     built = replace(model, training=True).built()

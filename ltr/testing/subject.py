@@ -56,7 +56,7 @@ def judge(prop: Property, subject: Any) -> Verdict:
 
 
 def properties_of(module: Mapping[str, Any], *arguments: str) -> tuple[Property, ...]:
-    """Return a module's public functions whose first argument has one of these names, in order."""
+    """Return a module's public functions whose first argument is in ``arguments``, in order."""
     functions = [
         function
         for function in module.values()
@@ -79,8 +79,8 @@ def expect_close(
         expected: the numbers expected.
         name: name of the numbers, for the message, such as ``value``.
         when: what was changed between the two, for the message.
-        tolerance: a difference of up to this, times the larger of 1 and the size of the expected
-            number, is allowed.
+        tolerance: the largest difference that is allowed. If the size of the expected number is
+            above 1, it is multiplied by this size.
 
     >>> expect_close(torch.tensor([0.0, 2.0]), torch.tensor([0.0, 1.0]), "value", "on a GPU")
     Traceback (most recent call last):
@@ -99,7 +99,7 @@ def expect_close(
 
 
 def expect_finite(numbers: Tensor, name: str, when: str) -> None:
-    """Raise ``Violation`` unless all numbers are finite; its message has ``name`` and ``when``."""
+    """Raise ``Violation``, with ``name`` and ``when`` in its message, if a number is not finite."""
     if not numbers.isfinite().all():
         first = numbers[~numbers.isfinite()].flatten()[0].item()
         raise Violation(f"{name} is {first} {when}")
@@ -303,7 +303,7 @@ class Subject(Component):
         return self.measure(scores, labels, mask).value
 
     def draws(self, scores: Tensor, labels: Tensor, mask: Tensor) -> bool:
-        """Return whether a call draws from torch's generator, or a repeated call differs."""
+        """Return whether a call draws from torch's generator, or gives another result next time."""
         with seeded():
             state = torch.get_rng_state()
             first = self.call(scores, labels, mask)
@@ -312,9 +312,10 @@ class Subject(Component):
             return not torch.equal(first, self.call(scores, labels, mask))
 
     def steps(self, scores: Tensor, labels: Tensor, mask: Tensor) -> bool:
-        """Return whether the values depend on random draws and, given these, are step functions.
+        """Return whether the values depend on random draws, and are step functions of the scores.
 
-        The gradient is then an estimate of the gradient of the mean over draws.
+        The second condition is tested with fixed draws. The gradient of such a loss is an estimate
+        of the gradient of the mean over draws.
         """
         if not self.draws(scores, labels, mask):
             return False

@@ -172,7 +172,8 @@ FAULTS = {
         lambda s, y, m: losses.mse_loss(s, y, m) / len(m),
     ),
     "ideal of 0": Fault(
-        losses.neural_ndcg_loss, "degenerate_lists_are_defined", "nan for an empty list",
+        losses.neural_ndcg_loss, "degenerate_lists_are_defined",
+        "nan for a list without a relevant item",
         lambda s, y, m: -real(s.masked_fill(~m, -1e30).softmax(-1) * (y.exp2() - 1), m).sum(-1)
         / dcg(y, y, m),
     ),

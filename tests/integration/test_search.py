@@ -240,7 +240,7 @@ def test_run_search_records_failed_trials_and_continues(small_search, tmp_path) 
     small_search = [item for item in small_search if item != "loss=listnet"]
     untrainable = [*more, "space.optimizer.lr=[float,1e30,1e31]", "optimizer.momentum=0", "l1=1e38"]
     output = refuse_search(*small_search, *untrainable, "trials=1", "epochs=1", "name=none")
-    assert re.search("no trial was trained to its end: .*not finite", output)
+    assert re.search("no trial was trained to the end: .*not finite", output)
     assert not (tmp_path / "experiment").exists()
     output = print_search(*small_search, *more, "trials=4", "epochs=1")
     table = read_trials(tmp_path)

@@ -106,7 +106,7 @@ def test_build_blocks_shows_published_numbers_below_ours() -> None:
     ]  # fmt: skip
     less = f"{ours['twin', 'ndcg@5'] - 0.1:+.4f}"
     assert verdicts.rows[2][-3:] == ["0.1000 of theirs", less, "ours above"]
-    assert "does not test a difference" in verdicts.note
+    assert "is not a test of the difference" in verdicts.note
 
 
 @pytest.mark.slow

@@ -87,7 +87,7 @@ WRONG_METRICS = [
      lambda s, y, m, *, k=None: precision(s, y, m, k=3)),
     ("an_empty_list_counts_what_the_convention_says", "gives 0 with empty=0.5",
      lambda s, y, m, *, empty=1.0: ndcg(s, y, m, empty=0)),
-    ("an_empty_list_counts_what_the_convention_says", "is not empty",
+    ("an_empty_list_counts_what_the_convention_says", "it has a relevant item",
      lambda s, y, m, *, empty=1.0: settle(
          ndcg(s, y, m), s, m, without=real(y, m).amax(-1) < 3, empty=empty)),
     ("labels_below_relevant_do_not_count", "relevant=2",

@@ -340,7 +340,7 @@ def test_compare_names_a_missing_or_damaged_run(tmp_path) -> None:
         (["RUNS", "baseline=loss"], "baseline=loss: choose one of loss="),
         (["RUNS", "scores=[theirs.txt]"], "write 'scores={theirs:[FILE,FILE]}'"),  # two folds
         (["RUNS", "scores=[a/theirs.txt,b/theirs.txt]"], "two files have the same name"),
-        (["RUNS", "scores=['loss=rmse.txt']"], "the name loss=rmse is already used for a system"),
+        (["RUNS", "scores=['loss=rmse.txt']"], "the name loss=rmse already belongs to a system"),
         (["EVIL", "scores=[a.txt]"], "set metric=evil.hits@5"),  # a run may be anyone's
     ],
 )

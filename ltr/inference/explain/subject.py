@@ -38,11 +38,11 @@ class ExplainOptions(InputOptions, ScoringOptions):
       ltr explain outputs/RUN qid=17 items=1,2,5 split=test
       ltr explain checkpoint=outputs/RUN input=new.parquet qid=17
 
-    The page shows how much each feature adds to the score of an item. For boosted trees, these are
-    the exact SHAP values of the tree library; for networks, integrated gradients, which need the
-    optional dependencies `explain` (docs/index.md#install). Ensembles, AdaRank, RankBoost and PRank
-    have no such values. For a model that sees the whole list, the page also shows how the score
-    changes when another item is left out.
+    The page shows how much each feature adds to the score of an item. For boosted trees, these
+    values are the exact SHAP values of the tree library. For networks, they are integrated
+    gradients, which need the optional dependencies `explain` (docs/index.md#install). The page has
+    no such values for ensembles, AdaRank, RankBoost and PRank. For a model that sees the whole
+    list, the page also shows how the score changes when another item is left out.
     """
 
     checkpoint: str = option(

@@ -520,8 +520,7 @@ def _measure_runs(
     for name, files in score_files.items():
         if name in values:
             raise ConfigError(
-                f"scores: the name {name} is already used for a system of the runs: choose another "
-                "name"
+                f"scores: the name {name} already belongs to a system of runs: choose another name"
             )
         values[name] = _measure_beside_runs(cells.iloc[0], name, files, metric, options)
     split = runs[0].split

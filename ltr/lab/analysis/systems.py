@@ -105,7 +105,7 @@ def fold_names(runs: Sequence[RunFolder]) -> dict[str | None, str]:
         raise ConfigError(
             f"the {runs[0].split} lists were split from one table with several seeds "
             f"({seeds}): a query in several of these splits would be "
-            "counted more than once; compare runs with the same dataset.seed and different seeds"
+            "counted more than once; compare runs with one dataset.seed that differ only in seed"
         )
     return fold_of
 

@@ -28,9 +28,9 @@ def deviation(values: Doubles) -> float:
 
 @dataclass(frozen=True, eq=False)
 class SystemValues:
-    """A metric of one system: ``values`` ``[seeds, queries]``, NaN if a query is skipped."""
+    """The values of a metric for each seed and query of one system; NaN if a query is skipped."""
 
-    values: Doubles
+    values: Doubles  # [seeds, queries]
     queries: Sequence[tuple[Hashable, str]]  # fold and query id of each column
 
 
@@ -47,7 +47,7 @@ class Aligned:
     """The values of systems on the same queries, without queries that any system skips.
 
     The mean of a system is the mean over folds of its means over queries. It equals the mean over
-    all queries with ``weights``.
+    all queries, weighted by ``weights``.
     """
 
     names: tuple[str, ...]
@@ -74,8 +74,8 @@ class Aligned:
     def strata(self) -> list[Ints]:
         """The indices of the queries in each fold, or of all queries if some fold has only one.
 
-        The folds count as fixed: a new sample of queries would come from the same folds, which keep
-        their difficulty.
+        The folds are treated as fixed: a new sample of queries would come from the same folds,
+        which keep their difficulty.
         """
         folds = self.folds if self.fold_sizes.min() > 1 else np.zeros_like(self.folds)
         return [np.flatnonzero(folds == fold) for fold in range(folds.max() + 1)]
@@ -94,7 +94,7 @@ class Aligned:
         return (self.weights * self.by_query).mean(1)
 
     def over_folds(self, values: Doubles) -> Doubles:
-        """Average ``values`` ``[..., queries]`` over the queries of each fold: ``[..., folds]``."""
+        """Return the means of ``values``, ``[..., queries]``, over each fold, ``[..., folds]``."""
         member = np.zeros((self.queries, len(self.fold_sizes)))
         member[np.arange(self.queries), self.folds] = 1 / self.fold_sizes[self.folds]
         return values @ member
@@ -206,10 +206,11 @@ def estimate_error(aligned: Aligned, first: int, second: int | None = None) -> S
 
     One seed does not show how training varies. In a difference of two systems, the folds can show
     it instead, because their difficulty cancels and their models are trained separately. If there
-    are at least ``FOLDS_AS_REPEATS`` folds, the variance between folds beyond ``queries`` counts as
-    training variance. The training variance is not covered if there are fewer folds, or in the mean
-    of one system, where the difficulty of a fold and the effect of training cannot be told apart.
-    In all these cases the estimate describes these trained models, not the method.
+    are at least ``FOLDS_AS_REPEATS`` folds, the variance between folds beyond ``queries`` is used
+    as training variance. The training variance is not covered if there are fewer folds, or in the
+    mean of one system, where the difficulty of a fold and the effect of training cannot be told
+    apart. In all these cases with one seed, the estimate describes these trained models, not the
+    method.
 
     Args:
         aligned: the systems on the same queries.

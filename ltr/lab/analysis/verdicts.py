@@ -362,8 +362,8 @@ def interval(
     are too narrow if there are only two or three seeds. If ``error.covers`` is "folds", b is chosen
     to make the distance equal to that of the usual method. In this case, the variance of the
     training is the variance between folds minus the variance of the queries.
-    The two parts are not independent, as Howe's formula assumes, and its distance would be too
-    short.
+    Howe's formula would give too short a distance here, because it assumes that the two parts are
+    independent, and they are not.
 
     Args:
         estimate: the mean, or the difference.

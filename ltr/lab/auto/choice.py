@@ -42,7 +42,7 @@ class Choice:
 
     @property
     def column_names(self) -> dict[str, str]:
-        """The name to show for each column of ``Results.by_run`` that is shown."""
+        """The columns of ``Results.by_run`` that are shown, each with the name to show."""
         convention = self.results.table.conventions[0]
         select_on = str(next(iter(self.runs.values())).config.select_on)
         names = {CROSSFIT: f"{CROSSFIT} {select_on}"}

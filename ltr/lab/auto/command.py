@@ -1,4 +1,4 @@
-"""``ltr auto``: train the rows of a table, combine them, and keep the best one on vali."""
+"""``ltr auto``: train the rows of a table, build ensembles of them, and keep the best on vali."""
 
 import re
 import secrets
@@ -32,9 +32,9 @@ _MINUTE = 60.0  # seconds
 
 @dataclass(frozen=True, kw_only=True)
 class AutoOptions(LaunchOptions):
-    """Find a good ranker for your lists in one command. It trains several kinds of models, combines
-    them, chooses the best ranker on the validation lists, and copies it to a folder that predict,
-    export and evaluate accept.
+    """Find a good ranker for your lists in one command. It trains several kinds of models, builds
+    ensembles of them, chooses the best single model or ensemble on the validation lists, and copies
+    it to a folder that predict, export and evaluate accept.
 
       ltr auto dataset=letor dataset.folder=MY_LISTS
       ltr auto dataset=letor dataset.folder=MY_LISTS minutes=5 output=outputs/ranker
@@ -51,7 +51,7 @@ class AutoOptions(LaunchOptions):
     minutes: float = option(
         30,
         help="no further training starts after this many minutes; models are trained in the order "
-        "of the table, and recipes begins with the fastest",
+        "of the table, and the table recipes begins with the fastest model",
     )
     output: str | None = option(
         None,

@@ -61,7 +61,7 @@ def auto(
     workers: int | None = None,
     **config: Any,
 ) -> AutoResult:
-    """Train several kinds of rankers, combine them, and keep the best, as ``ltr auto`` does.
+    """Train several kinds of rankers, build ensembles, and keep the best, as ``ltr auto`` does.
 
     If a call is stopped, the same call continues its work without training finished runs again.
 
@@ -144,7 +144,7 @@ def _table_file(data: Any, folder: Path) -> tuple[Path, list[str]]:
     except (ValueError, TypeError, NotImplementedError) as error:  # the classes of pyarrow's errors
         reason = " ".join(str(error).split())
         raise DataError(
-            f"data: expected one type in each column, got {reason}: convert or drop that column"
+            f"data: expected one type in each column ({reason}): convert or drop this column"
         ) from error
     digest = hashlib.sha256(content.getbuffer()).hexdigest()
     path = folder / f"{digest[:_SHOWN]}.parquet"

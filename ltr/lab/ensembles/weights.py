@@ -109,8 +109,8 @@ def tuned_weights(
 
     is the reliability of :math:`d` from one half, as in a split-half test, and
     :math:`2 \rho / (1 + \rho)` is that of :math:`d` from both halves. The sums are over splits and
-    members. The weights are equal weights plus the mean of :math:`d` times the reliability from
-    both halves, which shrinks them towards equal weights.
+    members. The weights are the equal weights plus the mean of :math:`d`, which is multiplied by
+    the reliability from both halves. This factor shrinks the weights towards equal weights.
 
     For cross-fitting, each half of every split is itself split into halves, and weights are tuned
     on it in the same way. These weights are measured on the other half, whose labels were not
@@ -124,7 +124,7 @@ def tuned_weights(
             the lists are measured together, which is faster.
 
     Raises:
-        DataError: fewer than two validation lists count under the convention.
+        DataError: fewer than two validation lists have a value under the convention.
 
     Source: Caruana et al. (2004), "Ensemble selection from libraries of models"; Spearman (1910)
     and Brown (1910) for the reliability. Caruana et al. draw bags of models, whereas this function
@@ -133,7 +133,8 @@ def tuned_weights(
     halves = _split_lists(members, measure)
     if not halves.first.size:
         raise DataError(
-            "weights=vali: fewer than two vali lists count under this convention; set weights=equal"
+            "weights=vali: fewer than two vali lists have a value under this convention; set "
+            "weights=equal"
         )
     tuning_splits = Halves(halves.first[:_TUNING_SPLITS], halves.second[:_TUNING_SPLITS])
     selections = select_on_halves(members, measure, tuning_splits, lengths)
@@ -223,7 +224,7 @@ def _select_on_subsets(
 
 
 def _split_lists(members: Sequence[SplitHalfScores], measure: Measure) -> Halves:
-    """Split the lists that count under the convention into halves."""
+    """Split the lists that have a value under the convention into halves."""
     scores = next(iter(members[0].scores.values()))
     return Halves.split(~np.isnan(measure(scores)))
 
@@ -234,7 +235,7 @@ def _scores_of_half(members: Sequence[SplitHalfScores], split: int, side: int) -
 
 
 def greedy_selection(scores: Tensor, measure: Measure, lists: Ints) -> Doubles:
-    """Return the weights of the best set of members that is selected greedily.
+    """Return the weights of the best set of members that greedy selection finds.
 
     Args:
         scores: the scores of each member, ``[members, items]``.
@@ -254,7 +255,7 @@ def _select_greedily(
 ) -> Doubles:
     """Return the weights of ``greedy_selection`` on each of ``subsets``, ``[subsets, members]``.
 
-    ``subset_of_item``, ``[items]``, is the number of the subset that each item counts for.
+    ``subset_of_item``, ``[items]``, is the number of the subset to which each item belongs.
     """
     every_subset = np.arange(len(subsets))
     every_item = torch.arange(scores.shape[1]).to(scores.device)

@@ -61,7 +61,7 @@ def run_search(options: SearchOptions) -> str:
 
     Raises:
         ConfigError, DataError: an option or a file is invalid; the message says what to correct.
-        TrainingError: no trial was trained to its end.
+        TrainingError: no trial was trained to the end.
         Interrupted, KeyboardInterrupt: the user stopped the search; the same command continues it.
     """
     search = define_search(options)
@@ -142,13 +142,13 @@ def best_result(search: Search, attempts: Sequence[FrozenTrial]) -> SearchResult
         attempts: all trials of the study, including stopped ones.
 
     Raises:
-        TrainingError: no trial was trained to its end.
+        TrainingError: no trial was trained to the end.
     """
     trials = [*filter(is_counted, attempts)][: search.trials]  # processes may finish too many
     states = Counter(trial.state for trial in trials)
     completed = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     if not completed:
-        raise TrainingError(f"no trial was trained to its end: {end_reason(trials[0])}")
+        raise TrainingError(f"no trial was trained to the end: {end_reason(trials[0])}")
     best = max(completed, key=lambda trial: trial.value or 0)  # the first if tied
     default_values = [trial.value for trial in completed if trial.user_attrs.get("default")]
     return {

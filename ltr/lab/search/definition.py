@@ -47,15 +47,15 @@ class SearchOptions:
     not have. Any other key is passed to ltr train; it is the same in all trials and is not
     searched.
     If a search was stopped or killed, the same command continues it. If you also type the command
-    in another terminal, or on another machine with the same storage, the trials are split between
-    them.
+    in another terminal, or on another machine with the same storage, the two processes share the
+    trials.
     """
 
     trials: int = option(
         50,
         at_least=1,
-        help="the number of trials, each of which tries one choice of settings; trials that fail "
-        "or are stopped early by the pruner count too",
+        help="the number of trials, each of which tries one combination of settings. It includes "
+        "trials that fail or that the pruner stops early",
     )
     space: tuple[str, ...] = option(
         (),
@@ -87,7 +87,7 @@ class SearchOptions:
     pruner: str = option(
         "median",
         help="median: after a fifth of the epochs, stop a trial that is worse than the median of "
-        "the others | none: stop no trial",
+        "the others | none: never stop a trial",
     )
     write: str | None = option(
         None,
@@ -213,7 +213,7 @@ def define_search(options: SearchOptions) -> Search:
 def split_changes(arguments: Iterable[str]) -> tuple[tuple[str, ...], dict[str, Any]]:
     """Split arguments into overrides for ``ltr train`` and changes of the space.
 
-    The dict of changes has an entry from KEY to VALUE for each ``space.KEY=VALUE``.
+    The dict of changes maps KEY to VALUE for each ``space.KEY=VALUE``.
 
     Raises:
         ConfigError: an override sets ``resume``, or gives several values for a sweep.

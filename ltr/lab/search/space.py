@@ -87,7 +87,7 @@ def change_space(space: Space, changes: Mapping[str, Any], model: str) -> Space:
 
 
 def join_spaces(choices: Mapping[str, str], names: Sequence[str]) -> Space:
-    """Join the spaces ``names``; if several of them have the same key, the last one counts.
+    """Join the spaces ``names``; if several of them have the same key, the last one is used.
 
     If ``names`` is empty, join the spaces of the model and the loss in ``choices``.
     """

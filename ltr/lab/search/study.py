@@ -64,7 +64,7 @@ _OUTSIDE_ERRORS = (
 def study_lock(search: Search) -> FileLock:
     """Return the lock to hold while a process picks its next trial.
 
-    SQLite cannot lock a row: two processes that ask at once would get the same waiting trial.
+    SQLite cannot lock a row: two processes that ask at the same time would get the same trial.
     """
     return FileLock(search.folder / ".lock")
 
@@ -178,7 +178,7 @@ def default_params(search: Search) -> dict[str, Any]:
 
 
 def is_counted(trial: FrozenTrial) -> bool:
-    """Return whether a trial was trained to its end, pruned or failed, but not stopped."""
+    """Return whether a trial was trained to the end, pruned or failed, but not stopped."""
     if trial.state == TrialState.FAIL:
         return "error" in trial.user_attrs
     return trial.state.is_finished()

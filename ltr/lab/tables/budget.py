@@ -117,7 +117,7 @@ def _finished_results(
 ) -> dict[TableCell, SearchResult]:
     """Return the results of the finished searches, from ``recorded`` or from their folders.
 
-    A recorded result counts only if it comes from the same search.
+    A recorded result is used only if it comes from the same search.
     """
     results = {}
     for search in searches:

@@ -86,8 +86,8 @@ class TableOptions(LaunchOptions):
     seeds: int = option(
         1,
         at_least=1,
-        help="the number of seeds; every row and fold is trained with the seeds 1, 2, ..., up to "
-        "this number",
+        help="the number of seeds; every row is trained in each fold with the seeds 1, 2, ..., up "
+        "to this number",
     )
     dry_run: bool = option(
         False,
@@ -178,7 +178,7 @@ class TableOptions(LaunchOptions):
     def path(self, folder: Path, data: str, arguments: Sequence[str]) -> Path:
         """Return the path of a file (without suffix) or of a folder in ``folder``.
 
-        Different arguments or data sets, of which ``data`` is the name, give different paths.
+        ``data`` is the name of the data set. Different arguments or data sets give different paths.
 
         >>> from ltr.cli.compose import typed
         >>> from ltr.cli.options import parse_options

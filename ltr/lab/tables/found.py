@@ -41,8 +41,9 @@ class FoundSettings:
         """Return the entries about the searches for the head of a report, as pairs (key, text)."""
         frame = self.frame()
         budget = (
-            f"{frame.trials.max()} trials for each row and fold that is trained, on its train and "
-            f"vali lists only, with seed 1; the best by {', '.join(frame.worth.unique())} on vali; "
+            f"{frame.trials.max()} trials for each trained row in each fold, on the train and vali "
+            "lists of this fold only, with seed 1; the best trial by "
+            f"{', '.join(frame.worth.unique())} on vali is used; "
             f"{frame.trials.sum()} trials in all, {frame.pruned.sum()} pruned, "
             f"{frame.failed.sum()} failed"
         )
@@ -60,7 +61,7 @@ class FoundSettings:
             {"row": row, "fold": fold, **result} for (row, fold), result in self.results.items()
         ]
         frame = pd.DataFrame(lines).drop(columns=["search", "code"], errors="ignore")
-        settings = frame.settings.str.join(" ").replace("", "as the row has them")
+        settings = frame.settings.str.join(" ").replace("", "those of the row itself")
         return frame.assign(settings=settings)
 
 

@@ -62,7 +62,7 @@ def launch(
             most one job per worker is launched at a time.
 
     Returns:
-        A dict from the folder of each job that did not finish to the reason.
+        A dict that contains the reason for each job that did not finish, by the job's folder.
     """
     count = min(workers.count, len(jobs))
     arguments = _launch_arguments(jobs[0].folder.parent, workers, count)
@@ -137,7 +137,10 @@ def _launch_batch(
 
 @contextmanager
 def _progress(jobs: Sequence[Job], deadline: float) -> Iterator[None]:
-    """Print a line as soon as one of ``jobs`` has a result or an error, with any launcher."""
+    """Print a line as soon as one of ``jobs`` has a result or an error.
+
+    This works with any launcher.
+    """
     stop = threading.Event()
     progress = Finished(len(jobs), until=deadline)
     running = list(jobs)

@@ -98,7 +98,9 @@ def data_difference(name: str, runs: Sequence[Run]) -> str | None:
 
 
 def changed_setting(table: Table, overrides: Sequence[str], name: str) -> str | None:
-    """Return one of the ``overrides`` that changes a setting of a row; None if none does.
+    """Return the first of ``overrides`` that changes a setting of a row; None if none does.
+
+    If no single override explains the change, return all of them.
 
     A different folder for the public data set ``name`` does not count as a change, because
     ``data_difference`` compares the lists in it.
@@ -141,5 +143,5 @@ def _settings(overrides: Sequence[str]) -> Mapping[str, Any]:
 
 
 def _can_set(overridden: str, key: str) -> bool:
-    """Return whether an override of ``overridden``, a key or a group, can set ``key``."""
+    """Return whether overriding ``overridden``, which is a key or a group, can set ``key``."""
     return key == overridden or key.startswith(f"{overridden}.")

@@ -68,8 +68,8 @@ def _numbers_block(results: Results, name: str, convention: Convention) -> Repor
     notes = [convention.describe()]
     if CROSSFIT in extra_columns:
         notes.append(
-            f"{CROSSFIT}: select_on, where epochs (and weights) are chosen on one half of vali and "
-            "measured on the other half; for the last epoch, measured on all of vali"
+            f"{CROSSFIT}: the metric select_on, with epochs (and weights) chosen on one half of "
+            "vali and measured on the other half (with select=last, measured on all of vali)"
         )
     if MARK in str(rows):
         notes.append(
@@ -274,7 +274,7 @@ def describe_counts(runs: Sequence[Run]) -> str:
 
 
 class _FoldResults(NamedTuple):
-    """The results of the runs of a ``by_fold`` table that were chosen on vali."""
+    """The results of those runs of a ``by_fold`` table that were chosen on vali."""
 
     frame: pd.DataFrame  # a line for each row, fold, seed, split and metric
     splits: Sequence[str]
@@ -311,7 +311,7 @@ def build_fold_report(
     blocks.append(_choices_block(chosen, results.folds))
     ((convention_name, convention),) = conventions_of(table, runs[0]).items()
     facts = [
-        ("runs", f"{len(runs)}, of which {len(chosen)} are shown: chosen on vali"),
+        ("runs", f"{len(runs)}; the {len(chosen)} that were chosen on vali are shown"),
         ("seeds", " ".join(map(str, sorted(set(chosen.seed))))),
         ("convention", f"{convention_name}: {convention.describe()}"),
     ]
@@ -398,5 +398,5 @@ def _choices_block(chosen: pd.DataFrame, folds: Sequence[str]) -> ReportBlock:
         [f"{label}, seed {seed}" if several_seeds else str(label), *texts]
         for (label, seed), texts in settings.groupby([chosen.row, chosen.seed], sort=False)
     ]
-    note = "the settings and epoch, chosen for each fold by itself"
+    note = "the settings and the epoch, chosen separately for each fold"
     return ReportBlock("Chosen on vali", note, ["", *folds], rows)

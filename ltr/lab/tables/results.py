@@ -178,7 +178,7 @@ class Results:
     def verdicts(self) -> dict[str, Verdicts]:
         """The verdicts by each metric, computed under the table's first convention.
 
-        Only the lines of ``complete`` count; the dict is empty if there are none.
+        Only the lines of ``complete`` are used; the dict is empty if there are none.
         """
         lines = self.complete.assign(fold=self.complete["fold"].fillna(0))
         rows = {

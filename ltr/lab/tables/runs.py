@@ -108,9 +108,10 @@ class _RunFolders:
         self._by_identity = by_identity(home)
 
     def find(self, label: str, dataset: DictConfig, seed: int, run_identity: str) -> Path:
-        """Return the folder of the run with this identity, on ``dataset``, a node of its config.
+        """Return the folder of the run with this identity.
 
-        Runs with the same identity share a folder.
+        ``dataset`` is the node of the data set in its config. Runs with the same identity share a
+        folder.
         """
         fold = dataset.get("fold")
         fold_name = "" if fold is None else f"fold{fold}"
@@ -174,9 +175,10 @@ def _teacher_of(
         return None
     teacher = runs.get((table.teachers[label], fold, seed))
     if teacher is None:
+        where = "without a fold" if fold is None else f"for fold {fold}"
         raise ConfigError(
-            f"{label} learns from the row {table.teachers[label]}, which has no run for fold "
-            f"{fold} and seed {seed}: use the same data set in both rows"
+            f"{label} learns from the row {table.teachers[label]}, which has no run {where} with "
+            f"seed {seed}: use the same data set in both rows"
         )
     return teacher
 
@@ -306,7 +308,7 @@ def execute(
 ) -> dict[Path, str]:
     """Train ``runs`` as one sweep, and start none after ``deadline``.
 
-    Return a dict from the folder of each run that did not finish to the reason.
+    Return a dict that contains the reason for each run that did not finish, by the run's folder.
     """
     jobs = [
         Job(run.name, run.folder, [*map(with_quotes, run.overrides), *workers.extra], run.outcome)

@@ -20,7 +20,7 @@ from ltr.parts.components import named_metrics
 
 @dataclass
 class Published:
-    """The published numbers for a data set, and the rows of ours that they are compared with."""
+    """The published numbers for a data set, and our rows with which they are compared."""
 
     source: str = MISSING
     # values[label][convention][metric] is a number. With by_fold, values[label][split][metric] is
@@ -52,7 +52,7 @@ class Row:
     choice_of: str = ""  # the label of the row in the file, to which this row adds a combination
 
     def describe(self) -> str:
-        """Return a text that describes this row, which is an ensemble."""
+        """Return a text that describes this row, which must be an ensemble."""
         weights = self.weights
         if not isinstance(weights, str):
             weights = ", ".join(f"{weight:g}" for weight in weights)
@@ -121,7 +121,7 @@ class Table:
         """Return the row ``label``, or all combinations of its choices. Case is ignored.
 
         Raises:
-            ConfigError: there is no such row; the message names ``key``, the key with this label.
+            ConfigError: there is no such row; the message begins with ``KEY=LABEL``.
         """
         wanted = label.lower()
         rows = [

@@ -45,7 +45,7 @@ def make_table(options: TableOptions) -> bool:
     If ``dry_run`` is set, only print the commands of the missing runs.
 
     Returns:
-        Whether no run failed.
+        True if no run failed.
 
     Raises:
         ConfigError, DataError: an option, the table or a data file is invalid, or a search failed;
