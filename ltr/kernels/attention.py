@@ -108,7 +108,7 @@ def _split_lists(
     factors: Tensor | None,
     weight_counts: list[int],
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
-    """Yield, for each list, its rows of both tensors, its attention weights and dropout factors."""
+    """Yield, for each list, its rows of ``projected`` and of ``items``, its weights and factors."""
     list_factors: Sequence[Tensor | None] = [None] * len(lengths)
     if factors is not None:
         list_factors = factors.split(weight_counts)
