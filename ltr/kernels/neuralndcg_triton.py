@@ -63,7 +63,7 @@ def _through_columns(ptr, grad_v, v, columns):
 def _through_distances(
     slope_ptr, order_ptr, scores_ptr, sums_ptr, moments_ptr, scratch_ptr, n, BLOCK: tl.constexpr
 ):
-    """Write the gradient with respect to the scores, from sums and moments of that with respect to P.
+    """Write the gradient with respect to the scores, from sums and moments of the one for P.
 
     a_j is the sum of |x_i - x_j|. Items with equal scores, from ``start`` to ``end``, add
     nothing to each other's sums.

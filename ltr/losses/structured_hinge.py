@@ -121,9 +121,9 @@ def svm_ndcg_loss(
     a(r) = max(min(k, n) + 1 - r, 0) for a list of n items. pi* is the ideal ranking, with equal
     gains ordered by score.
 
-    The ranking that attains the maximum is a linear assignment of items to ranks. It is found on
-    the CPU in about O(n m G) time. Here n is the number of items, m the number of items whose grade
-    is not the most frequent one, and G the number of grades.
+    Finding the ranking that attains the maximum is a linear assignment problem, items to ranks. It
+    is solved on the CPU in about O(n m G) time. Here n is the number of items, m the number of
+    items whose grade is not the most frequent one, and G the number of grades.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
