@@ -103,7 +103,7 @@ def at_ranks(values: Scores, scores: Scores, mask: Mask, *, ties: str = "file") 
 
 
 def tie_groups(scores: Scores, mask: Mask) -> Ranks:
-    """Return the number of the group of equal scores at each rank, ``[batch, rank]``, from 0 on."""
+    """Return the 0-based index of the group of equal scores at each rank, ``[batch, rank]``."""
     keys = _keys(scores, mask).gather(-1, order_by_score(scores, mask))
     differ = torch.zeros_like(keys, dtype=torch.long)
     differ[:, 1:] = (keys[:, 1:] != keys[:, :-1]).long()
@@ -136,7 +136,7 @@ def _sums_by_doubling(values: Tensor) -> Tensor:
 
 
 def _keys(scores: Scores, mask: Mask) -> Scores:
-    """Return sort keys: the scores, with -inf raised to the lowest number, and -inf on padding."""
+    """Return the scores as sort keys: -inf becomes the lowest finite number, padding -inf."""
     scores = scores if scores.is_floating_point() else scores.double()  # integer labels
     lowest = torch.finfo(scores.dtype).min
     return scores.clamp(min=lowest).masked_fill(~mask, -torch.inf)
