@@ -52,7 +52,7 @@ class ChosenFeatures(ArraysModel):
 
     @abstractmethod
     def ranker_scores(self, ranker: WeakRanker, items: Floats) -> Doubles:
-        """Return what ``ranker`` adds to the scores of ``items``, ``[items]``."""
+        """Return, ``[items]``, what ``ranker`` adds to the score of each row of ``items``."""
 
     def rounds(self, data: FitData) -> Iterator[Round]:
         splits = {**data.scored, "train": data.train}
@@ -228,7 +228,7 @@ class RankBoost(ChosenFeatures):
 
     Args:
         width: number of features of an item.
-        thresholds: the largest number of thresholds of a feature.
+        thresholds: the maximum number of thresholds of a feature.
 
     Raises:
         ConfigError: a setting is out of range.

@@ -35,7 +35,7 @@ class FitData:
 
     train: ItemTensors
     scored: Mapping[str, ItemTensors]  # the splits to evaluate after each round
-    settings: Settings  # ``epochs`` is the largest number of rounds
+    settings: Settings  # ``epochs`` is the maximum number of rounds
     loss: Loss | None = None  # the loss to fit; None: the model's own objective
     stop: Callable[[], bool] = lambda: False  # for a library that does all rounds in one call
     convention: Convention = field(default_factory=Convention)  # for a model fitted to a metric
@@ -140,7 +140,7 @@ class RoundModel(nn.Module, ABC):
 
 
 class ArraysModel(RoundModel, ABC):
-    """A model whose content is named arrays of finite float64, empty before the first round."""
+    """A model that consists of named arrays of finite float64, empty before the first round."""
 
     def __init__(self, width: int) -> None:
         super().__init__(width)

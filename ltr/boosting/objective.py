@@ -60,8 +60,8 @@ class LossObjective:
             loss: the loss, with its knobs bound.
             data: the training lists.
             empty: ``"keep"`` counts lists without a relevant item, and ``"skip"`` leaves them out.
-            items: the largest number of items in a batch, padding included. The largest number of
-                pairs is 240 times this number; it is limited because most losses keep several
+            items: the maximum number of items in a batch, padding included. The maximum number of
+                pairs is 240 times this number. Pairs are limited because most losses keep several
                 numbers for each pair. The value of a loss depends on ``items`` only if the loss
                 draws random numbers.
             seed: the seed from which v is drawn.
