@@ -193,7 +193,7 @@ def _worst_ranks(
     best_ranks: Tensor,
     counted: Tensor,
 ) -> Tensor:
-    """Return the rank of each item in the ranking that attains the maximum, ``[batch, item]``.
+    """Return the rank, ``[batch, item]``, of each item in the ranking that attains the maximum.
 
     Items that are not ``counted`` get their rank in ``best_ranks``. The order of the items at ranks
     with the weight 0 is arbitrary.
