@@ -24,7 +24,10 @@ def _hits(scores: Scores, labels: Labels, mask: Mask, relevant: float | int) -> 
 
 
 def is_relevant(labels: Labels, mask: Mask, relevant: float | int) -> Mask:
-    """Return True where a label is at least ``relevant``, ``[batch, list]``; False on padding."""
+    """Return, for each item, ``[batch, list]``, whether its label is at least ``relevant``.
+
+    The result is False on padding.
+    """
     relevant = check_positive("relevant", relevant)
     return mask & (labels.double() >= threshold(relevant))  # in float32, 0.50000001 would be 0.5
 

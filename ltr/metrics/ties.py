@@ -56,7 +56,7 @@ class TiesAveraged:
 
 
 def ties_that_matter(scores: Scores, labels: Labels, mask: Mask) -> PerListMask:
-    """Return True for a list in which items have equal scores but different labels, ``[batch]``.
+    """Return, for each list, ``[batch]``, whether items of equal score have different labels.
 
     Items with the score -inf were not retrieved, so ties between them do not matter.
 
