@@ -160,7 +160,7 @@ def dense_layers(
 
 
 def attend(projected: Tensor, packing: Packing, *, heads: int, rate: float) -> Tensor:
-    """Compute softmax(Q K' / sqrt(d)) V within each list, ``[items, size]`` (Vaswani et al., 2017).
+    """Compute softmax(Q K' / sqrt(d)) V, ``[items, size]``, in each list (Vaswani et al., 2017).
 
     If only real items are packed, each list is computed separately, so time and memory grow with
     the sum of the squared lengths. If padding is packed too, PyTorch's own attention computes the
