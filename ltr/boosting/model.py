@@ -42,7 +42,7 @@ class FitData:
 
     @property
     def weights(self) -> Floats | None:
-        """Weights of train's lists for the model's own objective, ``[lists]``; None: all equal.
+        """Weights of train's lists, ``[lists]``, for the model's own objective; None: all equal.
 
         They are also None if a loss is fitted, because ``objective`` applies the weights then.
         """
@@ -63,7 +63,7 @@ class FitData:
 
     @property
     def weights_of_items(self) -> Floats | None:
-        """The weight of each item's list, ``[items]``, from ``weights``; None: all equal."""
+        """For each item, ``[items]``, the weight of its list; None: all equal."""
         if self.weights is None:
             return None
         return np.repeat(self.weights, self.train.lengths)

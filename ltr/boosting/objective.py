@@ -79,7 +79,7 @@ class LossObjective:
         self.unit = 0.0
 
     def __call__(self, scores: Reals, train: Any = None) -> tuple[Floats, Floats]:
-        """Return the gradient and curvature of every item at ``scores``, ``[items]`` each.
+        """Return the gradient and the curvature at ``scores``, each ``[items]``.
 
         Libraries pass their own form of the training data as ``train``; it is not used.
 
@@ -104,7 +104,7 @@ class LossObjective:
         return scaled_gradient.astype(np.float32), scaled_curvature.astype(np.float32)
 
     def gradient(self, scores: Reals) -> Doubles:
-        """Return the gradient of the weighted sum of the losses, ``[items]``; set ``value``."""
+        """Return the gradient, ``[items]``, of the weighted sum of the losses; set ``value``."""
         flat = torch.from_numpy(np.array(scores, np.float64)).to(self._data.device)
         gradient = torch.zeros_like(flat)
         total = 0.0
