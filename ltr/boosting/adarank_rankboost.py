@@ -52,7 +52,7 @@ class ChosenFeatures(ArraysModel):
 
     @abstractmethod
     def ranker_scores(self, ranker: WeakRanker, items: Floats) -> Doubles:
-        """Return what ``ranker`` adds to the scores of ``items``, ``[items]``."""
+        """Return the numbers, ``[items]``, that ``ranker`` adds to the scores of the ``items``."""
 
     def rounds(self, data: FitData) -> Iterator[Round]:
         splits = {**data.scored, "train": data.train}
@@ -93,7 +93,7 @@ class ChosenFeatures(ArraysModel):
         )
 
     def sum_by_feature(self, values: Doubles) -> Doubles:
-        """Return the sum of ``values`` over the rankers that use each feature, ``[width]``."""
+        """Return the sums, ``[width]``, of ``values`` over the rankers that use each feature."""
         features = self.content["features"].astype(int)
         return np.bincount(features, values, self.width).astype(np.float64)
 
@@ -167,8 +167,8 @@ class AdaRank(ChosenFeatures):
             values = np.where(counted[:, None], values, 0.0)
         if not np.isfinite(values).all() or np.ptp(values) == 0:
             raise DataError(
-                f"model.metric={self.metric} has values on train that are not finite, or are the "
-                "same for every list and feature: choose another metric, or set "
+                f"model.metric={self.metric} has values on train that are not finite, or that "
+                "are the same for every list and feature: choose another metric, or set "
                 "convention.gain=linear or a lower convention.relevant"
             )
 
@@ -228,7 +228,7 @@ class RankBoost(ChosenFeatures):
 
     Args:
         width: number of features of an item.
-        thresholds: the largest number of thresholds of a feature.
+        thresholds: the maximum number of thresholds of a feature.
 
     Raises:
         ConfigError: a setting is out of range.
@@ -284,10 +284,10 @@ class RankBoost(ChosenFeatures):
 
 
 def _item_shares(data: FitData) -> Callable[[Doubles], Doubles]:
-    """Return a function that maps the training scores to each item's share in r, ``[items]``.
+    """Return a function that maps the training scores to the items' shares in r, ``[items]``.
 
-    This is the sum of D over the pairs in which the item is the better one, minus the sum over the
-    pairs in which it is the worse one.
+    A share is the sum of D over the pairs in which the item is the better one, minus the sum over
+    the pairs in which it is the worse one.
     """
     train = data.train
     list_index = np.repeat(np.arange(len(train)), train.lengths)

@@ -33,12 +33,12 @@ _UNSUPPORTED: dict[str, Any] = {
 class RoundLearner:
     """Fits a model round by round; ``monitor`` writes the checkpoints and the history.
 
-    One epoch is one round: ``epochs`` is the largest number of rounds, and ``patience`` is how many
-    rounds may pass without a better ``select_on`` on the validation lists. Every round uses all
-    lists in full, so ``batch_size`` and ``list_size`` have no effect. The tree libraries do not
-    save the state of their random generators. Therefore an interrupted run starts over when it is
-    resumed, and does the same rounds again. Its old checkpoints are kept until it has reached the
-    round at which it was interrupted.
+    One epoch is one round: ``epochs`` is the maximum number of rounds, and ``patience`` is how many
+    rounds may pass without an improvement of the ``select_on`` metric on the validation lists.
+    Every round uses all lists in full, so ``batch_size`` and ``list_size`` have no effect. The tree
+    libraries do not save the state of their random generators. Therefore an interrupted run starts
+    over when it is resumed, and does the same rounds again. The existing checkpoints are kept until
+    the run reaches the round at which it was interrupted.
     """
 
     def __init__(self, model: RoundModel, loss: Loss | None, monitor: Monitor) -> None:
@@ -152,7 +152,9 @@ def check_rounds(model: Any, loss: Loss | None, settings: Settings) -> None:
     if unsupported:
         names = ", ".join(unsupported)
         raise ConfigError(f"{model.title} does not support {names}: leave out {names}")
-    own_objective = f"{model.title} fits its own objective, {model.own_objective()}"
+    own_objective = f"{model.title} fits its own objective"
+    if model.own_objective() != model.title:  # only a tree library has several objectives
+        own_objective += f", {model.own_objective()}"
     if loss is not None and not model.accepts_losses:
         raise ConfigError(
             f"{own_objective}: leave out loss=..., or choose model=lightgbm or model=xgboost"

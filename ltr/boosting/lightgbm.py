@@ -55,7 +55,7 @@ class LightGBM(BoostedTrees):
     def _run_params(self, data: FitData) -> dict[str, Any]:
         """Return the parameters that the run sets.
 
-        Raises ``DataError`` if the labels or the lists do not fit.
+        Raises ``DataError`` if the labels or the lists are not valid for the objective.
         """
         params: dict[str, Any] = {
             "objective": "none",

@@ -35,14 +35,14 @@ class FitData:
 
     train: ItemTensors
     scored: Mapping[str, ItemTensors]  # the splits to evaluate after each round
-    settings: Settings  # ``epochs`` is the largest number of rounds
+    settings: Settings  # ``epochs`` is the maximum number of rounds
     loss: Loss | None = None  # the loss to fit; None: the model's own objective
     stop: Callable[[], bool] = lambda: False  # for a library that does all rounds in one call
     convention: Convention = field(default_factory=Convention)  # for a model fitted to a metric
 
     @property
     def weights(self) -> Floats | None:
-        """Weights of train's lists for the model's own objective, ``[lists]``; None: all equal.
+        """Weights of train's lists, ``[lists]``, for the model's own objective; None: all equal.
 
         They are also None if a loss is fitted, because ``objective`` applies the weights then.
         """
@@ -63,7 +63,7 @@ class FitData:
 
     @property
     def weights_of_items(self) -> Floats | None:
-        """The weight of each item's list, ``[items]``, from ``weights``; None: all equal."""
+        """For each item, ``[items]``, the weight of its list; None: all equal."""
         if self.weights is None:
             return None
         return np.repeat(self.weights, self.train.lengths)
@@ -140,7 +140,7 @@ class RoundModel(nn.Module, ABC):
 
 
 class ArraysModel(RoundModel, ABC):
-    """A model whose content is named arrays of finite float64, empty before the first round."""
+    """A model that consists of named arrays of finite float64, empty before the first round."""
 
     def __init__(self, width: int) -> None:
         super().__init__(width)

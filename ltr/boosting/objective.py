@@ -60,8 +60,8 @@ class LossObjective:
             loss: the loss, with its knobs bound.
             data: the training lists.
             empty: ``"keep"`` counts lists without a relevant item, and ``"skip"`` leaves them out.
-            items: the largest number of items in a batch, padding included. The largest number of
-                pairs is 240 times this number; it is limited because most losses keep several
+            items: the maximum number of items in a batch, padding included. The maximum number of
+                pairs is 240 times this number. Pairs are limited because most losses keep several
                 numbers for each pair. The value of a loss depends on ``items`` only if the loss
                 draws random numbers.
             seed: the seed from which v is drawn.
@@ -79,7 +79,7 @@ class LossObjective:
         self.unit = 0.0
 
     def __call__(self, scores: Reals, train: Any = None) -> tuple[Floats, Floats]:
-        """Return the gradient and curvature of every item at ``scores``, ``[items]`` each.
+        """Return the gradient and the curvature at ``scores``, each ``[items]``.
 
         Libraries pass their own form of the training data as ``train``; it is not used.
 
@@ -104,7 +104,7 @@ class LossObjective:
         return scaled_gradient.astype(np.float32), scaled_curvature.astype(np.float32)
 
     def gradient(self, scores: Reals) -> Doubles:
-        """Return the gradient of the weighted sum of the losses, ``[items]``; set ``value``."""
+        """Return the gradient, ``[items]``, of the weighted sum of the losses; set ``value``."""
         flat = torch.from_numpy(np.array(scores, np.float64)).to(self._data.device)
         gradient = torch.zeros_like(flat)
         total = 0.0

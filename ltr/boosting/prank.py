@@ -27,8 +27,8 @@ class PRank(ArraysModel):
 
     A round goes through all items of train once, in random order. An item of grade y with b_y <=
     w.x < b_{y+1} (b_0 = -inf, b_K = inf) changes nothing. For any other item, the thresholds on the
-    wrong side of w.x move one step towards it, and w moves along x, which brings w.x closer to the
-    thresholds (figure 2 of the paper). The thresholds stay in order. The score is w.x. Only the
+    wrong side of w.x move one step towards w.x, and w moves along x, which brings w.x closer to
+    the thresholds (figure 2 of the paper). The thresholds stay in order. The score is w.x. Only the
     grades of the items matter, not which lists they belong to.
 
     Args:

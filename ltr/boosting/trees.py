@@ -51,9 +51,8 @@ RESERVED: Mapping[str, str] = {
 class BoostedTrees(RoundModel, ABC):
     """Boosted trees that score each item alone; before the first tree every score is 0.
 
-    The state is the file that the library writes for the booster, as a tensor of bytes, ``[bytes]``
-    uint8. It contains no code, but the library's C++ reader trusts it; see
-    docs/concepts/security.md.
+    The state is the file that the library writes for the booster, as a uint8 tensor, ``[bytes]``.
+    It contains no code, but the library's C++ reader trusts it; see docs/concepts/security.md.
 
     Args:
         objective: one of ``objectives``, used if no loss is chosen; None: the first of them.
@@ -114,7 +113,7 @@ class BoostedTrees(RoundModel, ABC):
 
     @abstractmethod
     def to_bytes(self, booster: Any, trees: int) -> bytes:
-        """Return the first ``trees`` >= 1 trees of ``booster`` as bytes that ``load`` reads."""
+        """Return the first ``trees`` trees (1 or more) of ``booster`` as bytes for ``load``."""
 
     @abstractmethod
     def score_with(self, booster: Any, items: Floats) -> Reals:
@@ -125,7 +124,7 @@ class BoostedTrees(RoundModel, ABC):
         """Return the number of leaves of all trees."""
 
     def round(self, data: FitData, booster: Any, trees: int, scores: Mapping[str, Reals]) -> Round:
-        """Return the round that ends with the first ``trees`` trees of ``booster``.
+        """Return the round after which the model has the first ``trees`` trees of ``booster``.
 
         ``scores`` are the scores of each split after the round. The column ``loss`` of the round is
         the training loss before the round.

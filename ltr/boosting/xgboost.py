@@ -52,7 +52,7 @@ class XGBoost(BoostedTrees):
             booster.update(train, booster.num_boosted_rounds(), fobj=data.objective)
 
     def _run_params(self, data: FitData) -> dict[str, Any]:
-        """Return the parameters that the run sets; raise ``DataError`` if the labels do not fit."""
+        """Return the parameters that the run sets; raise ``DataError`` if a label is not valid."""
         has_cuda = self.module.build_info()["USE_CUDA"]
         params: dict[str, Any] = {
             "tree_method": "hist",

@@ -15,7 +15,7 @@ _LEVELS = 1 << 16  # 16 random bits decide whether a value is kept
 
 
 def attend_packed(projected: Tensor, lengths: list[int], heads: int, rate: float) -> Tensor:
-    """Return softmax(Q K' / sqrt(size / heads)) V within each list, ``[items, size]``.
+    """Return softmax(Q K' / sqrt(size / heads)) V, ``[items, size]``, within each list.
 
     Args:
         projected: Q, K and V side by side, ``[items, 3 * size]``, in float32 or float64.
@@ -71,8 +71,9 @@ class _PackedAttention(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         if torch.is_grad_enabled():  # create_graph=True: the result would be a constant
             raise NotImplementedError(
-                "the second derivative of attention is not implemented: compute only the first, "
-                "without create_graph=True, or use a model without attention, such as model=mlp"
+                "the second derivative of attention is not implemented: compute only the first "
+                "derivative, without create_graph=True, or use a model without attention, such as "
+                "model=mlp"
             )
         projected, weights, factors = ctx.saved_tensors
         grad_projected = torch.empty_like(projected)
@@ -108,7 +109,7 @@ def _split_lists(
     factors: Tensor | None,
     weight_counts: list[int],
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
-    """Yield, for each list, its rows of both tensors, its attention weights and dropout factors."""
+    """Yield, for each list, its rows of ``projected`` and of ``items``, its weights and factors."""
     list_factors: Sequence[Tensor | None] = [None] * len(lengths)
     if factors is not None:
         list_factors = factors.split(weight_counts)

@@ -56,7 +56,7 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @inlined
 def exp(x):
-    """Return e to the power ``x``, for x from -708 to 700, to 13 digits.
+    """Return e to the power ``x``, for x from -708 to 700, to 13 significant digits.
 
     It is computed as 2^n times a polynomial. The C library's ``exp`` is exact to the last digit,
     but compilers do not vectorise calls to it.

@@ -1,4 +1,4 @@
-"""Choose between a plain PyTorch formula and its compiled loop, and connect it to autograd.
+"""Choose between a plain PyTorch formula and its compiled loop; connect the loop to autograd.
 
 A compiled loop of this package writes the value of each list, and its gradient with respect to the
 scores, to NumPy arrays in float64. In this file, a kernel is a function of tensors that calls such
@@ -100,7 +100,7 @@ def _choose_path(
     applies: Callable[[Tensor], bool],
     make_path: Callable[[*Args], FastPath],
 ) -> Formula[*Args]:
-    """Return a function that takes the fast path where it applies, and else uses the formula."""
+    """Return a function that takes the fast path where it applies, otherwise the formula."""
 
     @functools.wraps(formula)
     def choose(scores: Tensor, *args: *Args) -> Tensor:
@@ -133,7 +133,8 @@ def _numba_works() -> bool:
         exp(0.0)
     except Exception as error:  # Numba often lags behind a new NumPy, and may fail anywhere
         log.warning(
-            "Numba fails, so losses are computed without it, more slowly on a CPU: %r", error
+            "Numba does not work, so losses are computed without it, which is slower on a CPU: %r",
+            error,
         )
         return False
     return True
@@ -186,7 +187,7 @@ def item_values(
         weights: ``[batch, list]``; None if the values are needed, and not the gradient.
         knobs: further arguments of the loop.
         costs: the cost of each list; see ``over_lists``.
-        fill: the values on padding.
+        fill: the value on padding. The gradient on padding is 0.
 
     Returns:
         The values or the gradient, ``[batch, list]``.
@@ -200,10 +201,10 @@ def item_values(
 
 
 def over_lists(kernel: Callable[[Ints], None], costs: Ints) -> None:
-    """Call ``kernel`` with the indices of all lists, in up to ``torch.get_num_threads()`` threads.
+    """Divide the indices of all lists among up to ``torch.get_num_threads()`` calls of ``kernel``.
 
-    ``kernel`` must release Python's global interpreter lock. ``costs``, ``[batch]``, is the
-    relative cost of each list, such as its number of pairs.
+    The calls run in parallel threads, so ``kernel`` must release Python's global interpreter lock.
+    ``costs``, ``[batch]``, is the relative cost of each list, such as its number of pairs.
     """
     lists = np.argsort(-costs, kind="stable")  # the most expensive first
     threads = min(torch.get_num_threads(), len(lists), int(costs.sum()) // PAIRS_PER_THREAD)

@@ -218,7 +218,7 @@ def _number(text, i):
 
 @_inlined
 def _leading_digits(text, begin, end):
-    """Return the first 18 digits as a number, and the count of further digits; skip a point."""
+    """Return the first 18 digits as a number, and the count of further digits; skip the point."""
     mantissa = 0
     ignored = 0
     for i in range(begin, end):
@@ -263,7 +263,7 @@ def _byte(text, i):
 
 @_inlined
 def _skip_blanks(text, i):
-    """Return the index of the first byte from ``i`` on that is not white space within a line."""
+    """Return the index of the first byte from ``i`` on that is a newline or not white space."""
     while _is_blank(_byte(text, i)):
         i += 1
     return i

@@ -13,11 +13,12 @@ _MAX_RANGE = 600.0  # with scores further apart, terms of a sum of exponentials 
 def listmle_lists(lists, scores, mask, order, rank_weight, need_grad, value, grad):
     """Write ``value`` and ``grad`` of ListMLE; for arguments not listed here, see ``ltr.kernels``.
 
-    The value is the sum over ranks r of w_r (log(sum over q >= r of exp(s_q)) - s_r).
+    The value is the sum over ranks r of w_r (log(sum over q >= r of exp(s_q)) - s_r), where
+    s_r is the score of the item at rank r.
 
     Args:
         order: the item at each rank, ``[batch, list]``; padding comes last.
-        rank_weight: w >= 0, ``[batch, list]``.
+        rank_weight: w >= 0 of each rank, ``[batch, list]``.
     """
     for b in lists:
         n = mask[b].sum()
@@ -93,9 +94,10 @@ def _listmle_of_far_scores(s, w):
 def hinge_map_lists(lists, scores, mask, relevant, need_grad, value, grad):
     """Write ``value`` and ``grad`` of SVM-MAP; for arguments not listed here, see ``ltr.kernels``.
 
-    Relevant items i and irrelevant items j are both in descending order of score. w_ij is the gain
-    from moving j in front of i. The value is the sum over j of the largest sum over i >= p of w_ij.
-    Here p is any relevant item; or p is behind the last one, where the sum is 0.
+    Relevant items i and irrelevant items j are both in descending order of score. Let w_ij be what
+    moving j in front of i adds to the value. Each j is moved in front of all i >= p, where p
+    maximises the sum of these w_ij, or of no i if no such sum is above 0. The value is the sum of
+    w_ij over all these moves.
 
     Args:
         relevant: ``[batch, list]``, False on padding.
@@ -137,11 +139,12 @@ def worst_ndcg_lists(lists, scores, gain, weight, discount, counted, ranks):
     """Write to ``ranks`` the rank of each item in the ranking that is worst for SVM-NDCG.
 
     It is the ranking with the largest sum of s_i a(r_i) - g_i d(r_i), where r_i is the rank of item
-    i. A list with a score that is not finite keeps its ranks.
+    i. For a list with a score that is not finite, ``ranks`` is left as it is.
 
     Args:
-        gain, weight, discount: g of each item, a >= 0 and d of each rank, ``[batch, list]``. a and
-            d never increase with the rank, and d is 0 where a is 0.
+        gain: g of each item, ``[batch, list]``.
+        weight, discount: a >= 0 and d of each rank, ``[batch, list]``. They never increase with the
+            rank, and d is 0 where a is 0.
         counted: ``[batch, list]``, True for the items to rank.
         ranks: ``[batch, list]``, starting at 1.
     """
@@ -194,7 +197,7 @@ def _worst_ndcg_ranks(s, g, kinds, a, d):
     """Return the rank of each item, starting at 0.
 
     Items are in descending order of gain, then of score. Items with equal gains are of one kind;
-    ``kinds`` holds the number of the kind of each item.
+    ``kinds`` holds the kind of each item as a number.
 
     The items of one kind stay in descending order of score, so the kind at each rank determines a
     ranking. The most frequent kind begins alone, at the first ranks. Then the other items enter one

@@ -1,11 +1,11 @@
 """Kernels for the DCG of lists sorted by NeuralSort: compiled loops on the CPU, Triton on a GPU.
 
 The Sinkhorn scaling is the same as in ``sinkhorn``. A list of n items takes O(n^2) time and O(n)
-memory, however much padding there is. On the CPU, each thread also stores a part of its list's
-matrix, at most 32 MiB. The knobs are not checked here.
+memory, however much padding there is. On the CPU, each thread also stores at most 32 MiB of its
+list's matrix. The knobs are not checked here.
 
-In this file, S is the scaled soft permutation matrix, ``[rank, item]``, g is the ``gain`` of each
-item (0 on padding), and d are the discounts.
+In this file, P is NeuralSort's matrix, ``[rank, item]``, S is P after Sinkhorn scaling, g is the
+``gain`` of each item (0 on padding), and d are the discounts.
 """
 
 import math

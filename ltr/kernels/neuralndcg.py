@@ -55,10 +55,10 @@ def neural_ndcg_lists(
         ranked: ``[batch, list]``, written at the ranks of the items.
         temperature: the temperature of NeuralSort.
         transposed: scale the rows first, then the columns.
-        max_iter: the largest number of iterations of the scaling.
+        max_iter: the maximum number of iterations of the scaling.
         tol: the scaling of a list stops when all sums deviate from one by less than this.
-        tiny: the smallest normal number of the scores' dtype; smaller numbers count as 0.
-        max_stored: the largest number of entries of P that are stored.
+        tiny: the smallest normal number of the scores' dtype; smaller numbers are treated as 0.
+        max_stored: the band of P is stored only if it has at most this many entries.
     """
     for b in lists:
         items = np.nonzero(mask[b])[0]
@@ -178,7 +178,7 @@ def _value(
 def _scale(band, scaling, transposed, tol, floor, row_sums, columns):
     """Write u and v of each iteration to ``scaling``; return the number of the last iteration.
 
-    At the call, ``columns`` must hold the column sums of P. A row or column whose sum is at most
+    On entry, ``columns`` must hold the column sums of P. A row or column whose sum is at most
     ``floor`` is not scaled.
     """
     u, v, new_u, new_v, weighted_u = scaling
@@ -209,7 +209,7 @@ def _backpropagate(
 ):
     """Write the gradients of f with respect to x and a.
 
-    At the call, ``grad_u`` and ``grad_v`` must be the gradients with respect to the last u and v.
+    On entry, ``grad_u`` and ``grad_v`` must be the gradients with respect to the last u and v.
     """
     u, v, new_u, new_v, weighted_u = scaling
     n = v.shape[1]
@@ -297,7 +297,7 @@ def _through_columns(grad_columns, grad_v, v, new, weighted_u, moments):
 def _borders(x, a, cut):
     """Return ``low`` and ``start`` of the band.
 
-    The band holds the entries above exp(``cut``) times the entry on the diagonal of their row.
+    The band holds the entries that exceed exp(``cut``) times the diagonal entry of their row.
     """
     n = len(x)
     groups = (n + 3) // 4

@@ -52,7 +52,7 @@ def _scale_columns(ptr, v, column_sums, columns, FLOOR: tl.constexpr):
 
 @triton.jit
 def _through_columns(ptr, grad_v, v, columns):
-    """Propagate the gradient from v to the column sums, store the latter, and return both."""
+    """Propagate the gradient from v to the column sums; store theirs, and return both gradients."""
     grad_columns = tl.where(v > 0, -grad_v * v * v, 0.0)
     grad_v = tl.where(v > 0, 0.0, grad_v)
     tl.store(ptr, grad_columns, mask=columns)
@@ -63,9 +63,10 @@ def _through_columns(ptr, grad_v, v, columns):
 def _through_distances(
     slope_ptr, order_ptr, scores_ptr, sums_ptr, moments_ptr, scratch_ptr, n, BLOCK: tl.constexpr
 ):
-    """Write the gradient with respect to the scores, given sums and moments of that of P.
+    """Write the gradient with respect to the scores, from sums and moments of the one for P.
 
-    a_j is the sum of |x_i - x_j|. Items with equal scores, from ``start`` to ``end``, add nothing.
+    a_j is the sum of |x_i - x_j|. Items with equal scores, from ``start`` to ``end``, add
+    nothing to each other's sums.
     """
     k = tl.arange(0, BLOCK)
     real = k < n

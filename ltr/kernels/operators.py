@@ -52,7 +52,7 @@ def list_operator(
 
 
 def item_operator(name: str) -> Callable[[F], F]:
-    """Do the same as ``list_operator`` for a kernel with one value per item.
+    """Do the same as ``list_operator`` for a kernel that computes one value per item.
 
     ``kernel(scores, None, ...)`` returns the values, ``[batch, list]``, and
     ``kernel(scores, weights, ...)`` returns the gradient of the sum of weights times values.
@@ -101,7 +101,7 @@ def constant_operator(name: str, fake: Callable[..., Tensor]) -> Callable[[F], F
 
 
 def scale_gradients(upstream: PerList, grad: Scores) -> Scores:
-    """Return the gradient of the sum of ``upstream`` times values, given ``grad`` of the values."""
+    """Return the gradient of the sum of ``upstream`` times values whose gradient is ``grad``."""
     return upstream.unsqueeze(-1) * grad
 
 

@@ -1,8 +1,8 @@
 """Sums over pairs of items of a list, and their gradients.
 
 Memory is needed only for the pairs of one item. The items of a list are sorted by descending label.
-Then the partners j of an item i in pairs y_i > y_j are all items from the next lower grade on, and
-no other pair is visited. All numbers are float64.
+The partners j of an item i, those with y_i > y_j, are then all items from the next lower grade on,
+so no other pair is visited. All numbers are float64.
 """
 
 from collections import namedtuple
@@ -33,7 +33,8 @@ def pair_lists(
         top: ``[batch, list]``, True if the item is ranked in the top k.
         steps: step at the distances 1, 2, ..., ``[list]``.
         factors: c, c_d and c_s.
-        counted: which pairs count: ``ALL``, or those with ``ANY`` or ``BOTH`` items in the top k.
+        counted: which pairs count: ``ALL``, those with at least one item in the top k (``ANY``), or
+            those with ``BOTH`` items in it.
         ordered: if False, each i in the top k is paired with all j != i, whatever their labels.
         cost: ``LOGISTIC``, ``HINGE``, ``SQUARED_HINGE`` or ``EXPONENTIAL``.
         sigma: > 0.
@@ -55,7 +56,7 @@ def pair_lists(
 
 @inlined
 def _next_grade(y):
-    """Return for each item, in descending order of label, the first one with a lower label."""
+    """Return, for each item in descending order of label, the next one with a lower label."""
     n = len(y)
     lower = np.full(n, n)
     for i in range(n - 2, -1, -1):

@@ -18,7 +18,8 @@ def soft_rank_lists(lists, scores, mask, temperature, laplace, weights, backward
     ``laplace``, the distribution function of the Laplace distribution. In the latter case, the
     soft rank of j is its rank in descending order of score, minus half the sum of
     exp(-|s_i - s_j| / temperature) over the items before j, plus half the same sum over the items
-    after j. Each sum follows from the sum of the neighbour, so a list costs no more than a sort.
+    after j. Each sum follows from that of the neighbouring item, so this takes about as long as
+    sorting the list.
 
     Args:
         temperature: > 0.
@@ -148,7 +149,7 @@ def expected_dcg_lists(lists, scores, mask, gain, discount, sigma, k, need_grad,
     function of the rank before the block. The mean of this function over p is the expected discount
     as a function of the number of contests lost in the block. Within the block, the gradient with
     respect to the probability of losing a contest is a sum over ranks. Each term is the probability
-    of the rank before this contest, times the change of the expected discount if the item stands
+    of the rank before this contest, times the change of the expected discount if the item is
     one rank lower after the contest.
 
     Args:

@@ -2,9 +2,9 @@
 
 Items are in descending order of score; x are the scores divided by the temperature. SoftSort is
 then P = diag(1 / K 1) K with K[r, j] = exp(-|x_r - x_j|), and its Sinkhorn scaling is
-S = diag(u) K diag(v). The product K z consists of a sum over the items before and a sum over the
-items after each item. Each sum follows from the sum of the neighbour, so multiplying by K takes
-time in proportion to the number of items. The same holds for the gradient. If f has the gradient
+S = diag(u) K diag(v). Entry j of K z is a sum over the items up to j plus a sum over the items
+after j. Both follow from the sums of a neighbouring item, so multiplying by K takes time in
+proportion to the number of items. The same holds for the gradient. If f has the gradient
 X Y^T with respect to K, its derivative with respect to x_i is the sum over j of
 sign(j, i) K[i, j] (X_i Y_j + Y_i X_j). The sign is 1 for items j before i, -1 for items after i,
 and 0 for equal scores.
@@ -82,7 +82,7 @@ def _softsort_ndcg(x, gain, discount, max_iter, tol, need_grad, grad_x):
 
 @inlined
 def _scale(near, tol, u, v, sums):
-    """Write u and v of each iteration of the scaling; return the last iteration."""
+    """Write u and v of each iteration of the scaling; return the number of the last iteration."""
     _multiply(near, v[0], sums)
     u[0] = 1 / sums
     last = len(u) - 1

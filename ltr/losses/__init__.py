@@ -12,8 +12,9 @@ items of the list, and d(r) = 1/log2(1 + r) the discount of rank r. maxDCG@k is 
 items in descending order of gain.
 
 In most losses, a label below 0 makes the value of its list NaN. There is no error, because a check
-would have to wait for the GPU. Losses that use only the order of the labels, or their values as
-numbers, accept labels below 0. So do ``bce`` and ``ordinal``, which compare labels with thresholds.
+would have to wait for the GPU. Losses that use only the order of the labels, or treat labels as
+plain numbers, accept labels below 0. So do ``bce`` and ``ordinal``, which compare labels with
+thresholds.
 
 ``labels`` and ``teacher`` (another model's scores, ``[batch, list]``) get no gradient. A loss that
 draws random numbers takes a ``generator``. None means torch's own generator of the device, which
@@ -35,7 +36,7 @@ whole tensors, and nothing waits for the GPU. There are these exceptions:
 - ``neuralndcg`` and ``otndcg`` have a kernel for NVIDIA GPUs.
 - ``softndcg`` and ``softsortndcg`` copy GPU tensors to the CPU, because the compiled loops are
   faster; under torch.compile they stay on the GPU.
-- ``svmndcg`` computes its assignments on the CPU, and ``rankprop`` its isotonic targets.
+- The assignments of ``svmndcg`` and the isotonic targets of ``rankprop`` are computed on the CPU.
 """
 
 from ltr.losses.batch import mean_over_batch

@@ -131,7 +131,7 @@ def sum_over_batch(
 
 
 def counted_lists(labels: Labels, mask: Mask, *, empty: str = "keep") -> PerListMask:
-    """Return True for each list that ``mean_over_batch`` counts, ``[batch]``."""
+    """Return, for each list, ``[batch]``, whether ``mean_over_batch`` counts it."""
     check_choice("empty", empty, ["keep", "skip"])
     if empty == "keep":
         return mask.any(-1)

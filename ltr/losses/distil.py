@@ -91,7 +91,7 @@ def distil_loss(
 
 
 def _lambdarank_of_teacher(scores: Scores, teacher: Scores, mask: Mask) -> PerList:
-    """Return LambdaRank with softmax(teacher) as gains, ``[batch]``."""
+    """Return the LambdaRank loss, ``[batch]``, with softmax(teacher) as gains."""
     gain = teacher.masked_fill(~mask, -torch.inf).softmax(-1)
     gain = gain.masked_fill(~mask, 0)  # the softmax is NaN for a list without items
     rank_discounts = discounts(mask.shape[-1], scores)

@@ -116,7 +116,7 @@ def p_listmle_loss(
         ConfigError: a tensor or a keyword argument is invalid.
 
     Source: Lan et al. (2014), section 4. In the paper, w(r) is 2^(n - r) - 1. Here this is divided
-    by its largest value, which is that of rank 1. So the loss of a long list stays finite, and the
+    by its value at rank 1, the largest. So the loss of a long list stays finite, and the
     weight of rank 1 does not depend on the length of the list.
 
     >>> scores, labels = torch.tensor([[0.0, 0.0, 0.0]]), torch.tensor([[2.0, 0.0, 1.0]])
@@ -142,7 +142,7 @@ def _weighted_listmle(
     generator: torch.Generator | None,
     weights: Tensor,
 ) -> PerList:
-    """Return ListMLE with the term of each rank times ``weights``, ``[batch, rank]``, >= 0."""
+    """Return ListMLE, each rank's term multiplied by ``weights``, ``[batch, rank]``, >= 0."""
     check_lists(scores, labels, mask)
     noise = uniform_noise(mask, 1, promoted(scores), generator)[0]
     scores, labels = without_padding(scores, labels, mask)

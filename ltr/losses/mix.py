@@ -94,7 +94,7 @@ def _check_mix(parts: Mapping[str, float | int], knobs: Mapping[str, Mapping[str
         if unknown:
             listed = ", ".join(settable) or "none"
             raise ConfigError(
-                f"knobs.{name}.{unknown[0]}: {name} has no such knob; its knobs are {listed}"
+                f"knobs.{name}.{unknown[0]}: {name} has no such knob (its knobs: {listed})"
             )
     for name, weight in parts.items():
         if not (is_number(weight) and weight >= 0):

@@ -58,7 +58,7 @@ def sum_over_pairs(
     pairs: str = "any",
     ordered: bool = True,
 ) -> PerList:
-    r"""Return the weighted sum of the costs of the pairs of each list, ``[batch]``.
+    r"""Return, for each list, ``[batch]``, the weighted sum of the costs of its pairs.
 
     .. math::
         \sum_{y_i > y_j} w_{ij} \, \mathrm{cost}(\sigma (s_i - s_j))
@@ -93,7 +93,7 @@ def sum_over_pairs(
 
 
 def pairs_counted(scores: Scores, labels: Labels, mask: Mask, k: int | None, pairs: str) -> Tensor:
-    """Return the number of pairs that ``sum_over_pairs`` counts in each list, ``[batch, 1]``."""
+    """Return the number, ``[batch, 1]``, of pairs that ``sum_over_pairs`` counts in each list."""
     top = mask & _top(scores, mask, k, pairs)
     if pairs == "both":
         return _ordered_pairs(labels, top)
@@ -108,7 +108,7 @@ def _top(scores: Scores, mask: Mask, k: int | None, pairs: str) -> Mask:
 
 
 def _ordered_pairs(labels: Labels, among: Mask) -> Tensor:
-    """Return the number of pairs y_i > y_j with both items in ``among``, ``[batch, 1]``."""
+    """Return the number, ``[batch, 1]``, of pairs y_i > y_j with both items in ``among``."""
     labels = labels.contiguous()
     ascending = labels.masked_fill(~among, torch.inf).sort(-1).values
     lower = torch.searchsorted(ascending, labels)

@@ -27,7 +27,7 @@ def plrank_loss(
     r"""Return minus the mean NDCG@k of each list over random rankings.
 
     Rankings are drawn from the Plackett-Luce model, rank by rank: each rank gets one of the items
-    that are left. The probability of item j is in proportion to exp(m_j), where
+    that are left. The probability of item j is proportional to exp(m_j), where
     m = s / temperature. As the temperature goes to 0, the value goes to minus the exact NDCG@k.
 
     The value and the gradient are unbiased estimates of minus the expected NDCG@k and of its

@@ -44,8 +44,8 @@ def pad_lists(scores: Tensor | Sequence[Any], labels: Sequence[Any]) -> tuple[Sc
     if isinstance(scores, Tensor):
         if scores.shape != (sum(lengths),):
             raise ConfigError(
-                f"scores: expected one score per item, [{sum(lengths)}], because the labels have "
-                f"{sum(lengths)} items in {len(lengths)} lists, got {describe_value(scores)}"
+                f"scores: expected one score per item, [{sum(lengths)}], because there are "
+                f"{sum(lengths)} labels in {len(lengths)} lists, got {describe_value(scores)}"
             )
         scores = scores.split(lengths)
     score_lists = [torch.as_tensor(values) for values in scores]

@@ -24,10 +24,10 @@ def rankprop_loss(scores: Scores, labels: Labels, mask: Mask, *, targets: str = 
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
-        targets: with ``"ranks"``, t decreases evenly with the rank r: t = (n - r + 1/2) / n.
-            With ``"isotonic"``, t is closest to s, in squared distance, among all targets that
-            never increase with the rank. The loss is then 0 if the scores have the order of the
-            labels, or if all scores are equal.
+        targets: with ``"ranks"``, t = (n - r + 1/2) / n, which decreases in equal steps with the
+            rank r. With ``"isotonic"``, t is closest to s, in squared distance, among all targets
+            that never increase with the rank. The loss is then 0 if the scores have the order of
+            the labels, or if all scores are equal.
 
     Returns:
         One value per list, ``[batch]``, >= 0.
@@ -61,7 +61,7 @@ def rankprop_loss(scores: Scores, labels: Labels, mask: Mask, *, targets: str = 
 
 @constant_operator("closest_decreasing", lambda values, real: torch.empty_like(values))
 def _closest_decreasing(values: Tensor, real: Tensor) -> Tensor:
-    """Return the t closest to ``values`` with t_1 >= t_2 >= ..., ``[batch, rank]``.
+    """Return the t with t_1 >= t_2 >= ... that is closest to ``values``, ``[batch, rank]``.
 
     t is 0 where ``real`` is False. The pool-adjacent-violators algorithm runs on the CPU.
     """

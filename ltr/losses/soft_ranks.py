@@ -356,7 +356,7 @@ def _expected_dcg(
     sigma: float,
     k: int | None,
 ) -> PerList:
-    """Return the expected DCG under the distributions of the ranks, ``[batch]``."""
+    """Return the expected DCG, ``[batch]``, under the distributions of the ranks."""
     soft = rank_distribution(scores, mask, sigma=sigma)
     return _dcg_of_distribution(soft, item_gains, rank_discounts)
 

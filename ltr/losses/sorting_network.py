@@ -28,7 +28,7 @@ def network_ndcg_loss(
     no Sinkhorn scaling is needed. Only g is carried through the network, so a list of n items takes
     O(n log^2 n) time and memory with ``bitonic``, and O(n^2) with ``odd_even``. The loss approaches
     minus the exact NDCG@k as the temperature goes to 0. At a high temperature, part of each gain
-    stays at the rank where it entered, and the loss is closer to -1 than the exact value.
+    stays at the rank where it entered, and the loss is closer to -1 than minus the exact NDCG@k is.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.

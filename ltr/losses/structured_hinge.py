@@ -121,9 +121,9 @@ def svm_ndcg_loss(
     a(r) = max(min(k, n) + 1 - r, 0) for a list of n items. pi* is the ideal ranking, with equal
     gains ordered by score.
 
-    The ranking that attains the maximum is a linear assignment of items to ranks. It is found on
-    the CPU in about O(n m G) time. Here n is the number of items, m the number of items whose grade
-    is not the most frequent one, and G the number of grades.
+    Finding the ranking that attains the maximum is a linear assignment problem, items to ranks. It
+    is solved on the CPU in about O(n m G) time. Here n is the number of items, m the number of
+    items whose grade is not the most frequent one, and G the number of grades.
 
     Args:
         scores, labels, mask: ``[batch, list]``, as described in ``ltr.losses``.
@@ -193,7 +193,7 @@ def _worst_ranks(
     best_ranks: Tensor,
     counted: Tensor,
 ) -> Tensor:
-    """Return the rank of each item in the ranking that attains the maximum, ``[batch, item]``.
+    """Return the rank, ``[batch, item]``, of each item in the ranking that attains the maximum.
 
     Items that are not ``counted`` get their rank in ``best_ranks``. The order of the items at ranks
     with the weight 0 is arbitrary.

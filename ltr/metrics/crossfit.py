@@ -18,7 +18,7 @@ HALVINGS = 20  # random splits; more would reduce only the noise of the splits, 
 
 @dataclass(frozen=True)
 class Crossfit:
-    """An estimate of the metric, on new lists, of an epoch chosen on half of the validation lists.
+    """An estimate for new lists: the metric of an epoch chosen on half of the validation lists.
 
     Attributes:
         value: the estimated metric.
@@ -48,7 +48,7 @@ class Crossfit:
         return cls(float(measured.mean()), error, tuple(map(tuple, measured.tolist())))
 
     def minus(self, baseline: "Crossfit") -> "Crossfit":
-        """Return the paired difference from ``baseline``; noise that both share cancels."""
+        """Return the paired difference from ``baseline``; noise that both share cancels out."""
         splits = min(len(self.measured), len(baseline.measured))
         return Crossfit.from_halves(
             np.array(self.measured[:splits]) - np.array(baseline.measured[:splits])
@@ -57,7 +57,7 @@ class Crossfit:
 
 @dataclass(frozen=True)
 class Halves:
-    """Random splits of lists into two halves, as list indices, ``[splits, lists of a half]``."""
+    """Random splits of lists into two halves, each given as list indices, ``[splits, lists]``."""
 
     first: NDArray[np.intp]
     second: NDArray[np.intp]

@@ -48,17 +48,17 @@ def order_by_score(scores: Scores, mask: Mask) -> Ranks:
 
 
 def rank_of_item(scores: Scores, mask: Mask) -> Ranks:
-    """Return the rank of each item, 1 = best, ``[batch, item]``; padding gets the last ranks."""
+    """Return each item's rank, ``[batch, item]``; 1 is the best. Padding gets the last ranks."""
     return at_items(order_by_score(scores, mask))
 
 
 def at_items(order: Ranks) -> Ranks:
-    """Return the rank of each item in ``order``, 1 = first, ``[batch, item]``."""
+    """Return the rank, ``[batch, item]``, of each item in ``order``; ranks start at 1."""
     return torch.empty_like(order).scatter(-1, order, ranks_like(order).expand_as(order))
 
 
 def ranks_like(values: Tensor) -> Tensor:
-    """Return the ranks 1, 2, ... for the last dimension of ``values``, ``[rank]``.
+    """Return the ranks 1, 2, ..., ``[rank]``, for the last dimension of ``values``.
 
     The dtype is that of ``values`` if it is a floating-point type, else int64.
     """
@@ -67,7 +67,7 @@ def ranks_like(values: Tensor) -> Tensor:
 
 
 def real_ranks(mask: Mask) -> Mask:
-    """Return True at the ranks 1 to n of a list of n items, ``[batch, rank]``."""
+    """Return, for each rank, ``[batch, rank]``, whether the list has an item at it."""
     return ranks_like(mask) <= mask.sum(-1, keepdim=True)
 
 
@@ -103,7 +103,7 @@ def at_ranks(values: Scores, scores: Scores, mask: Mask, *, ties: str = "file") 
 
 
 def tie_groups(scores: Scores, mask: Mask) -> Ranks:
-    """Return the number of the group of equal scores at each rank, ``[batch, rank]``, from 0 on."""
+    """Return the 0-based index of the group of equal scores at each rank, ``[batch, rank]``."""
     keys = _keys(scores, mask).gather(-1, order_by_score(scores, mask))
     differ = torch.zeros_like(keys, dtype=torch.long)
     differ[:, 1:] = (keys[:, 1:] != keys[:, :-1]).long()
@@ -136,7 +136,7 @@ def _sums_by_doubling(values: Tensor) -> Tensor:
 
 
 def _keys(scores: Scores, mask: Mask) -> Scores:
-    """Return sort keys: the scores, with -inf raised to the lowest number, and -inf on padding."""
+    """Return the scores as sort keys: -inf becomes the lowest finite number, padding -inf."""
     scores = scores if scores.is_floating_point() else scores.double()  # integer labels
     lowest = torch.finfo(scores.dtype).min
     return scores.clamp(min=lowest).masked_fill(~mask, -torch.inf)

@@ -123,7 +123,7 @@ def settle(
 
 
 def broken_lists(scores: Scores, labels: Labels | None, mask: Mask) -> PerListMask:
-    """Return True for a list with a NaN score or a label that is not >= 0, ``[batch]``."""
+    """Return, for each list, ``[batch]``, whether a score is NaN or a label is not >= 0."""
     broken = scores.isnan() if labels is None else scores.isnan() | ~(labels >= 0)
     return (broken & mask).any(-1)
 

@@ -24,7 +24,10 @@ def _hits(scores: Scores, labels: Labels, mask: Mask, relevant: float | int) -> 
 
 
 def is_relevant(labels: Labels, mask: Mask, relevant: float | int) -> Mask:
-    """Return True where a label is at least ``relevant``, ``[batch, list]``; False on padding."""
+    """Return, for each item, ``[batch, list]``, whether its label is at least ``relevant``.
+
+    The result is False on padding.
+    """
     relevant = check_positive("relevant", relevant)
     return mask & (labels.double() >= threshold(relevant))  # in float32, 0.50000001 would be 0.5
 
@@ -33,7 +36,7 @@ def threshold(relevant: float | int) -> float:
     """Return the smallest label that counts as relevant: ``relevant``, or slightly less.
 
     A label of 0.7 in a file is stored in float32 as 0.699999988, and must count as 0.7. So this
-    returns the float32 value if it is smaller, and if float32 preserves all digits of ``relevant``.
+    returns the float32 value if it is smaller and float32 preserves all digits of ``relevant``.
 
     >>> threshold(0.7) == float(np.float32(0.7)), threshold(0.1), threshold(0.50000001)
     (True, 0.1, 0.50000001)

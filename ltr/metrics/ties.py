@@ -56,9 +56,9 @@ class TiesAveraged:
 
 
 def ties_that_matter(scores: Scores, labels: Labels, mask: Mask) -> PerListMask:
-    """Return True for a list in which items have equal scores but different labels, ``[batch]``.
+    """Return, for each list, ``[batch]``, whether items of equal score have different labels.
 
-    Items with the score -inf were not retrieved, and count in no metric.
+    Items with the score -inf were not retrieved, so ties between them do not matter.
 
     >>> scores = torch.tensor([[0.5, 0.5, 0.1], [0.5, 0.5, 0.1]])
     >>> labels = torch.tensor([[2.0, 0.0, 1.0], [1.0, 1.0, 0.0]])

@@ -131,7 +131,7 @@ class ItemNorm(nn.Module):
         self.register_buffer("variance", torch.ones(size))
 
     def forward(self, items: Tensor, packing: Packing) -> Tensor:
-        """Normalise ``[items, size]``; the shape stays the same."""
+        """Return the normalised ``items``, ``[items, size]``."""
         with torch.autocast(items.device.type, enabled=False):
             items = items.to(self.weight.dtype)
             if self.training:

@@ -35,7 +35,7 @@ class NumberEmbedding(nn.Module):
         width: number of features of an item.
         kind: ``"periodic"``, ``"piecewise"``, or None to leave the features unchanged.
         size: size of the vector of each feature.
-        bins: the largest number of bins for ``piecewise``; there are fewer if quantiles are equal.
+        bins: the maximum number of bins for ``piecewise``; there are fewer if quantiles are equal.
         frequencies: number of frequencies of each feature for ``periodic``.
         sigma: standard deviation of the initial frequencies, in periods per unit of the
             transformed feature.
@@ -172,8 +172,8 @@ class Embedding(nn.Module):
     trained vector although it does not occur in training. All vectors start at 0, so the vector of
     a rare value stays close to ``other``.
 
-    The size of a vector is 1.6 codes^0.56, but at most 50. This is fastai's rule (``emb_sz_rule``;
-    Howard and Gugger, 2020), which allows sizes up to 600.
+    The size of a vector is 1.6 codes^0.56, but at most 50. The formula is fastai's
+    (``emb_sz_rule``; Howard and Gugger, 2020), which allows sizes up to 600.
     """
 
     def __init__(self, codes: int) -> None:
@@ -184,7 +184,7 @@ class Embedding(nn.Module):
         nn.init.zeros_(self.own.weight)
 
     def forward(self, codes: Tensor) -> Tensor:
-        """Return the vectors ``[..., size]`` of the codes ``[...]``, which are integers."""
+        """Return the vectors, ``[..., size]``, of the integers ``codes``, ``[...]``."""
         vectors: Tensor = self.other + self.own(codes)
         return vectors
 

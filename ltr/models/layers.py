@@ -71,7 +71,7 @@ def sizes_tuple(setting: str, sizes: Iterable[int], *, least: int = 1) -> tuple[
     Args:
         setting: the name of the setting, for messages.
         sizes: the layer sizes.
-        least: the smallest allowed number of sizes.
+        least: the minimum number of sizes.
 
     Raises:
         ConfigError: there are fewer than ``least`` sizes, or one is not an integer >= 1.
@@ -115,8 +115,8 @@ class Dropout(nn.Module):
     """In training, sets values to 0 with probability ``rate`` and scales the others up.
 
     Outside training it is the identity. On the CPU PyTorch's own dropout draws one value at a time,
-    which can take a quarter of a training step. Therefore ``keep_factors`` draws on the CPU;
-    PyTorch draws on a GPU and in a compiled model.
+    which can take a quarter of a training step. Therefore ``keep_factors`` draws the values on
+    the CPU; PyTorch draws them on a GPU and in a compiled model.
     """
 
     def __init__(self, rate: float | int, *, inplace: bool = False) -> None:
@@ -160,7 +160,7 @@ def dense_layers(
 
 
 def attend(projected: Tensor, packing: Packing, *, heads: int, rate: float) -> Tensor:
-    """Compute softmax(Q K' / sqrt(d)) V within each list, ``[items, size]`` (Vaswani et al., 2017).
+    """Compute softmax(Q K' / sqrt(d)) V, ``[items, size]``, in each list (Vaswani et al., 2017).
 
     If only real items are packed, each list is computed separately, so time and memory grow with
     the sum of the squared lengths. If padding is packed too, PyTorch's own attention computes the
@@ -188,11 +188,12 @@ def attend(projected: Tensor, packing: Packing, *, heads: int, rate: float) -> T
 
 
 class EncoderBlock(nn.Module):
-    """Pre-norm self-attention and feed-forward, each added to its input (Vaswani et al., 2017).
+    """Pre-norm self-attention, then feed-forward layers (Vaswani et al., 2017).
 
-    It computes what ``torch.nn.TransformerEncoderLayer(norm_first=True)`` computes, but only for
-    packed items. On the CPU it therefore spends no time on padding. ``heads`` must divide ``size``.
-    ``dropout`` is applied to the attention weights too.
+    The output of each of the two parts is added to its input. The block computes what
+    ``torch.nn.TransformerEncoderLayer(norm_first=True)`` computes, but only for packed items. On
+    the CPU it therefore spends no time on padding. ``heads`` must divide ``size``. ``dropout`` is
+    applied to the attention weights too.
     """
 
     def __init__(self, size: int, heads: int, feed_forward: int, dropout: float | int) -> None:

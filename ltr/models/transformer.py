@@ -35,7 +35,7 @@ class FixedPosition(nn.Module):
         self.register_buffer("rates", rates, persistent=False)
 
     def forward(self, ranks: Tensor) -> Tensor:
-        """Map ranks ``[...]``, which count from 1, to their encodings ``[..., size]``."""
+        """Map ``ranks``, ``[...]``, which start at 1, to their encodings, ``[..., size]``."""
         angles = (ranks - 1).unsqueeze(-1) * self.rates
         return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)
 
@@ -48,7 +48,7 @@ class LearnedPosition(nn.Module):
         self.table = nn.Embedding(max_rank, size)
 
     def forward(self, ranks: Tensor) -> Tensor:
-        """Map ranks ``[...]``, which count from 1, to their vectors ``[..., size]``."""
+        """Map ``ranks``, ``[...]``, which start at 1, to their vectors, ``[..., size]``."""
         return self.table(ranks.clamp(1, self.table.num_embeddings) - 1)
 
 
@@ -129,7 +129,7 @@ class ContextAwareTransformer(nn.Module):
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
         """Return scores ``[batch, list]``, 0 where ``mask`` is False.
 
-        ``ranks`` count from 1 and may be anything on padding; they are used only if ``position`` is
+        ``ranks`` start at 1 and may be anything on padding; they are used only if ``position`` is
         set.
         """
         packing = Packing.from_mask(mask)

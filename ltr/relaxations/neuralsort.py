@@ -163,8 +163,8 @@ def uniform_noise(
     """Draw independent uniform numbers in (0, 1), ``[samples, batch, list]``; 0 on padding.
 
     On the CPU, numbers are drawn for real items only, in the order of the lists, so padding changes
-    nothing. Numbers are drawn for padding too on a GPU (where counting the items would make the CPU
-    wait), under torch.compile, and under a vmap over masks. The number that an item gets then
+    nothing. On a GPU (where counting the items would make the CPU wait), under torch.compile and
+    under a vmap over masks, numbers are drawn for padding too. The number that an item gets then
     depends on how much padding there is, but not on where the padding is.
 
     Args:

@@ -32,7 +32,7 @@ def sinkhorn(
     Args:
         matrix: P, ``[batch, rank, item]``, non-negative, float32 or float64.
         mask: ``[batch, list]``, True where an item exists.
-        max_iter: >= 1, the largest number of iterations; one iteration normalises columns and rows.
+        max_iter: >= 1, the maximum number of iterations; one iteration normalises columns and rows.
         tol: >= 0; the iterations for a list end when every row and column sum differs from one by
             less than this.
         first: whether ``"columns"`` or ``"rows"`` are normalised first. The others are normalised

@@ -49,7 +49,7 @@ def fast_path(
 
 
 class _FastPath(torch.autograd.Function):
-    """The values of ``run``, with ``pull`` as first derivative and ``plain`` for the others."""
+    """The values of ``run``, with ``pull`` as first derivative and ``plain`` for higher ones."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, run: Any, pull: Any, plain: Any) -> Tensor:
@@ -104,7 +104,7 @@ class _DifferentiableOnce(torch.autograd.Function):
 
 
 class _NotDifferentiable(torch.autograd.Function):
-    """The identity function for a derivative; it takes ``values`` to make autograd track them."""
+    """The identity function for a derivative, which autograd then tracks back to ``values``."""
 
     generate_vmap_rule = True
 

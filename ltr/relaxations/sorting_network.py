@@ -126,8 +126,8 @@ def _bitonic(wires: Tensor) -> Iterator[tuple[Tensor, int]]:
 def _odd_even(wires: Tensor) -> Iterator[tuple[Tensor, int]]:
     """Yield each layer, as ``_bitonic`` does.
 
-    The layers take turns: one compares the wires 0 and 1, 2 and 3, ..., the next 1 and 2, 3 and 4,
-    and so on.
+    The layers alternate: one compares the wires 0 and 1, 2 and 3, and so on; the next compares the
+    wires 1 and 2, 3 and 4, and so on.
     """
     for layer in range(len(wires)):
         odd = layer % 2
