@@ -33,7 +33,7 @@ from ltr.cli.process import torchrun_rank
 from ltr.errors import CheckpointError, ConfigError, DataError
 from ltr.knobs import check_choice
 
-_LONGEST = 160  # the largest number of letters in a name, without its hash
+_LONGEST = 160  # the maximum number of letters in a name, without its hash
 LATEST = "latest"  # a link in output_dir to the folder of the last run
 
 

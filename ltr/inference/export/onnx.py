@@ -28,7 +28,7 @@ from ltr.training.evaluation import padded_batches
 
 NAME = "model.onnx"
 PROFILE = "rank-profile.sd"
-_ITEMS = 1 << 15  # largest number of items in a batch, including padding
+_ITEMS = 1 << 15  # maximum number of items in a batch, including padding
 
 
 def export_onnx(context: ExportContext, *, by_item: bool = False) -> Exported:

@@ -102,7 +102,7 @@ def make_ensemble(
             the numbers must sum to 1.
         folder: the run folder to write; it must not exist.
         device: ``auto``, ``cpu`` or ``cuda``.
-        items: the largest number of items in a batch, including padding.
+        items: the maximum number of items in a batch, including padding.
         data_dir: the folder of the data set; if None, that of the first run.
         cache_dir: the folder of parsed data.
         trust: the user's own modules that may be imported when the runs are loaded.
@@ -224,7 +224,7 @@ def choose_weights(
         members: the loaded runs.
         vali: the validation lists.
         measure_vali: takes scores ``[items]``; returns the metric of each list, ``[lists]``.
-        items: the largest number of items in a batch, including padding.
+        items: the maximum number of items in a batch, including padding.
     """
     scores = []
     has_crossfit = len({member.results["select_on"] for member in members}) == 1
