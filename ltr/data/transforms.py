@@ -126,13 +126,31 @@ class FeatureTransform:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "FeatureTransform":
-        """Return the transform whose ``state()`` is ``state``."""
+        """Return the transform whose ``state()`` is ``state``.
+
+        Raises ``ValueError`` if the entries of ``state`` do not match each other.
+        """
         types: dict[str, Any] = dict.fromkeys(("sign", "mean", "scale", "grids"), np.float64)
         types |= {"shape": np.int8, "codes": np.int64, "indicated": np.int64}
         arrays: Any = {name: np.asarray(state[name], type_) for name, type_ in types.items()}
         if not arrays["grids"].size:  # an empty list has lost the shape [0, levels]
             del arrays["grids"]
-        return cls(keep_missing=bool(state["keep_missing"]), **arrays)
+        transform = cls(keep_missing=bool(state["keep_missing"]), **arrays)
+        transform._check()
+        return transform
+
+    def _check(self) -> None:
+        """Raise ``ValueError`` if the arrays do not match each other."""
+        columns = (self.shape, self.sign, self.mean, self.scale, self.codes)
+        if (
+            any(column.shape != (self.width,) for column in columns)
+            or (np.diff(self.indicated) <= 0).any()
+            or not np.isin(self.indicated, np.arange(self.width)).all()
+            or self.grids.ndim != 2
+            or len(self.grids) != (self.shape == QUANTILE).sum()
+            or self.grids.shape[1] < 2
+        ):
+            raise ValueError(f"transform: expected a valid transform of {self.width} columns")
 
 
 def no_transform(lists: Lists, *, missing: Missing = "mean") -> FeatureTransform:

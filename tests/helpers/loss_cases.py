@@ -1,5 +1,6 @@
 """Every loss beside its formula in NumPy, and the knobs with which it is tried."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -86,6 +87,29 @@ MORE: dict[str, list[dict[str, Any]]] = {
     "softsortndcg": [{"max_iter": 1}, {"max_iter": 300, "tol": 1e-3}],
     "svmmap": [{}, {"relevant": 3}],
     "svmndcg": [{}, {"k": 1}, {"k": 7}],
+}
+CHOICES = {  # knob: values with which every property of a loss is tested
+    **{"variant": ["ndcg1", "ndcg2"], "weight": ["log2"], "pair_weight": ["mean", "ndcg_beta"]},
+    **{"discount": ["sqrt_log2", "linear"], "pairs": ["both"], "targets": ["isotonic"]},
+}
+ABOVE_0 = "write a finite number above 0$"
+AN_INTEGER = "write an integer >= 1$"
+WRONG: dict[str, tuple[list[Any], str]] = {  # knob: the values it refuses, and the remedy
+    "k": ([0, -1, 2.5, True], "is not a cutoff rank: write an integer k >= 1"),
+    **dict.fromkeys(("temperature", "sigma", "cut_slope", "mu", "beta"), ([0.0, -1.0], ABOVE_0)),
+    "relevant": ([0], ABOVE_0),
+    **dict.fromkeys(("max_iter", "n_samples"), ([0, 2.5, True], AN_INTEGER)),
+    "tol": ([-1.0, math.nan], "write a number >= 0$"),
+    "alpha": ([-0.1, 2], "write a number from 0 to 1$"),
+    "levels": ([0], "write a"),
+    "pairs": (["all"], "choose one of any, both$"),
+    "variant": (["2"], "choose one of ndcg1, ndcg2"),
+    "weight": (["log"], "choose one of exp2, log2$"),
+    "discount": (["flat"], "choose one of log2, sqrt_log2, linear$"),
+    "targets": (["grades"], "choose one of ranks, isotonic$"),
+    "gain": (["exp", [0], [0, 2, 1]], "write the gains of the grades"),
+    "cost": (["hinge"], "choose one of listnet, lambdarank$"),
+    "pair_weight": (["ndcg", "null"], "write .*None"),
 }
 CASES = [(name, knobs) for rows in (ROWS, MORE) for name in rows for knobs in rows[name]]
 NO_KERNEL: list[tuple[str, dict[str, Any]]] = [

@@ -40,16 +40,13 @@ from ltr.testing.loss_properties import LOSS_PROPERTIES, SHARP_LIMIT_OF
 from ltr.testing.subject import DOES_NOT_APPLY, HOLDS, Subject, judge
 from tests.helpers import references
 from tests.helpers.folders import refused
+from tests.helpers.loss_cases import CHOICES, WRONG
 from tests.helpers.made_columns import COLUMNS, mixed, mixed_data, train_mixed
 from tests.helpers.made_trees import a_loss, tensors
 from tests.helpers.paths import ROOT
 from tests.helpers.ragged import NAMES, plain, ragged, value_and_gradient
 from tests.helpers.runs import compose
 
-CHOICES = {
-    **{"variant": ["ndcg1", "ndcg2"], "weight": ["log2"], "pair_weight": ["mean", "ndcg_beta"]},
-    **{"discount": ["sqrt_log2", "linear"], "pairs": ["both"], "targets": ["isotonic"]},
-}
 CONFIGS = sorted((ROOT / "configs" / "loss").glob("*.yaml"))
 
 
@@ -298,27 +295,6 @@ def test_ordinal_counts_label_between_two_grades_as_both() -> None:
     two_grades = partial(losses.ordinal_loss, levels=2)
     _, gradient = value_and_gradient(two_grades, torch.tensor([[0.5]]), label, label > 0)
     assert gradient.item() == pytest.approx(0.5 - 0.61, abs=1e-6)  # sigmoid(s - 1/2) - y
-
-
-ABOVE_0 = "write a finite number above 0$"
-AN_INTEGER = "write an integer >= 1$"
-WRONG: dict[str, tuple[list[Any], str]] = {  # knob: the values it refuses, and the remedy
-    "k": ([0, -1, 2.5, True], "is not a cutoff rank: write an integer k >= 1"),
-    **dict.fromkeys(("temperature", "sigma", "cut_slope", "mu", "beta"), ([0.0, -1.0], ABOVE_0)),
-    "relevant": ([0], ABOVE_0),
-    **dict.fromkeys(("max_iter", "n_samples"), ([0, 2.5, True], AN_INTEGER)),
-    "tol": ([-1.0, math.nan], "write a number >= 0$"),
-    "alpha": ([-0.1, 2], "write a number from 0 to 1$"),
-    "levels": ([0], "write a"),
-    "pairs": (["all"], "choose one of any, both$"),
-    "variant": (["2"], "choose one of ndcg1, ndcg2"),
-    "weight": (["log"], "choose one of exp2, log2$"),
-    "discount": (["flat"], "choose one of log2, sqrt_log2, linear$"),
-    "targets": (["grades"], "choose one of ranks, isotonic$"),
-    "gain": (["exp", [0], [0, 2, 1]], "write the gains of the grades"),
-    "cost": (["hinge"], "choose one of listnet, lambdarank$"),
-    "pair_weight": (["ndcg", "null"], "write .*None"),
-}
 
 
 @both_paths
