@@ -71,7 +71,7 @@ for name in loss_names():
     calls.clear()
     torch._dynamo.reset()  # all losses behind one decorator share its code
     loss = default_loss(name)
-    scores, labels, mask = random_lists(1, torch.float64, size=12)
+    scores, labels, mask = random_lists(1, torch.float64, size=6)
     if draws(loss):
         mask = torch.ones_like(mask)  # torch.compile draws numbers for padding too
     with pytest.MonkeyPatch.context() as patch:
