@@ -252,7 +252,9 @@ def make_folder(key: str, folder: Path) -> None:
 
 
 def safe_cell(value: Any) -> Any:
-    """Return ``value`` for a CSV file: ``'`` precedes strings that are formulas in a spreadsheet.
+    """Return ``value`` for a CSV file.
+
+    A string that a spreadsheet would read as a formula gets a leading ``'``.
 
     >>> safe_cell("=1+2"), safe_cell("@SUM(A1)"), safe_cell("-1.5e-3"), safe_cell(-1.5)
     ("'=1+2", "'@SUM(A1)", '-1.5e-3', -1.5)

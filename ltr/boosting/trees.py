@@ -156,7 +156,7 @@ class BoostedTrees(RoundModel, ABC):
 
     @contextmanager
     def _as_config_error(self, *error_types: type[Exception]) -> Iterator[None]:
-        """Turn the library's errors, and those of ``error_types``, into a ``ConfigError``."""
+        """Context in which an error of the library or ``error_types`` becomes a ``ConfigError``."""
         library_error = attrgetter(self.error)(self.module)
         try:
             yield

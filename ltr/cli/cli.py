@@ -32,8 +32,8 @@ def run_command(name: str, function_path: str) -> None:
 
     ``function_path`` names the function of the command in the form ``module:function``. The
     function of ``train`` takes the ``HydraApp``; the function of any other command takes the
-    options of the command, or the whole config. It returns None, a text to print, a bool, or a
-    tuple of both. If the bool is False, the exit status is 1.
+    options of the command, or the whole config. It returns None, a string to print, a bool, or
+    a tuple of a string and a bool. If the bool is False, the exit status is 1.
     """
     sys.path.append(str(Path.cwd()))  # the user's own modules
     goes_on = "stopped; repeat the command to continue" if name in _GOES_ON else ""

@@ -38,7 +38,7 @@ class CommandKey:
 
     @property
     def holds_texts(self) -> bool:
-        """Whether the value is a list of strings; if annotated ``Any``, also a string or a dict."""
+        """Whether the value is a list of strings or, with the annotation ``Any``, may be one."""
         return self.annotation.startswith("tuple[str, ...]") or self.annotation == "Any"
 
 

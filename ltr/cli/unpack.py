@@ -1,4 +1,4 @@
-"""Unpack the files that are needed from an archive that a user has downloaded, or copy them."""
+"""Extract the required files from a downloaded archive, or copy them from a folder."""
 
 import hashlib
 import logging

@@ -12,7 +12,7 @@ _MAX_THREADS = (
 
 
 def processors() -> int:
-    """Return how many threads to use: one for each processor of this process, but at most 4."""
+    """Return how many threads to use: one for each available processor, but at most 4."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         return min(_MAX_THREADS, len(os.sched_getaffinity(0)))
     return min(_MAX_THREADS, os.cpu_count() or 1)

@@ -10,8 +10,8 @@ can recover the deviation. The relevance is ::
 where the level is drawn once for each list. About one item in ten is a near copy of a better item:
 its columns are nearly the same, but its grade is about one lower. Lengths, hidden properties and
 grades are sums and products in float64, so they are the same on every machine. The 136 columns
-imitate those of Web30K, as described in ``synthetic_columns.csv``. The columns that the published
-preparation of Web30K negates have negative values.
+imitate those of Web30K, as described in ``synthetic_columns.csv``. The columns that the
+transform ``web30k`` negates have negative values.
 """
 
 import hashlib

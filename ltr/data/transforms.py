@@ -187,9 +187,10 @@ def fit_transform(
     """Return a transform fitted on train: an optional sign flip and logarithm, then scaling.
 
     The scaling gives each column mean 0 and standard deviation 1 over the training lists. The
-    published preparation of Web30K also reads the validation and test lists. Here only the training
-    lists decide which columns get a logarithm, and log(x + 0.01) treats a value below 0 in another
-    split as 0. A column that is constant in train becomes 0; category columns stay as they are.
+    transform that was published with NeuralNDCG for Web30K also reads the validation and test
+    lists. Here only the training lists decide which columns get a logarithm, and log(x + 0.01)
+    treats a value below 0 in another split as 0. A column that is constant in train becomes 0;
+    category columns stay as they are.
 
     Args:
         lists: the training split, and only that.

@@ -109,7 +109,7 @@ class ListRunsOptions:
     """
 
     folder: str = option(
-        "outputs", help="the folder that contains the runs; you may leave out folder="
+        "outputs", help="the folder that contains the runs; the prefix folder= is optional"
     )
 
 

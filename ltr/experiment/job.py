@@ -90,7 +90,7 @@ def _train(experiment: Experiment, run_folder: RunFolder, *, is_sweep: bool) -> 
 
 
 def how_to_go_on(config: Mapping[str, Any], folder: Path, *, is_sweep: bool) -> str:
-    """Return a text that says what to type to continue a stopped run.
+    """Return what to type to continue a stopped run.
 
     The command sets ``trust`` to the user's own modules, which would otherwise not be imported.
     """

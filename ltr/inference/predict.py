@@ -85,7 +85,7 @@ def predict_file(options: PredictOptions) -> str:
     name of the output ends in ``.trec``, a TREC run is written.
 
     Returns:
-        A text that says how many rows and lists were scored.
+        A message that says how many rows and lists were scored.
 
     Raises:
         ConfigError, DataError, CheckpointError, OutputError: an option, the checkpoint or a data

@@ -127,7 +127,7 @@ def _read_cells(path: Path) -> pd.DataFrame:
 
 @contextmanager
 def reading(path: Path, expected: str) -> Iterator[None]:
-    """Turn an error in a ``with`` block that reads the file ``path`` into a ``DataError``.
+    """Context in which an error in reading the file ``path`` becomes a ``DataError``.
 
     ``expected`` says what the file should contain.
     """
@@ -195,9 +195,9 @@ def values_of_scores(
         table = run.results["protocol"].get("dataset", {}).get("path")
         if table or lists.source_rows.max() >= lists.items:  # rows of a larger file
             raise ConfigError(
-                f"{run.folder}: its {run.split} lists are part of a file that also contains "
-                "training lists, so a file with a score for each row has too many scores: train "
-                f"with a separate file for {run.split}"
+                f"{run.folder}: its {run.split} lists are only some of the rows of its data "
+                "file, so they cannot be matched with a file of scores, which has a score for each "
+                f"row: train with a separate file for {run.split}"
             )
         values = scores_of(scores, lists, f"the {run.split} lists of {run.folder}")
     return measure_lists(lists, values, metric, Convention(**run.convention[0]), run.split)

@@ -87,8 +87,8 @@ def build_convention(values: Mapping[str, Any]) -> Convention:
     """Return the convention in the config ``values``, after checking it."""
     if values.get(FORMER_CONVENTION):
         raise ConfigError(
-            f"{FORMER_CONVENTION}: expected a file in configs/convention that holds only the keys: "
-            f"move the keys of configs/{FORMER_CONVENTION} there, without the line @package"
+            f"{FORMER_CONVENTION} is now called convention: move your file from "
+            f"configs/{FORMER_CONVENTION} to configs/convention, and delete its line @package"
         )
     node = values["convention"]
     keys: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node

@@ -44,7 +44,7 @@ class CheckLossOptions:
     """
 
     name: str = option(
-        help="module.function, or a value of loss= in ltr train; you may leave out name="
+        help="module.function, or a value of loss= in ltr train; the prefix name= is optional"
     )
     metric: str | None = option(
         None,
@@ -74,7 +74,7 @@ class CheckMetricOptions:
     """
 
     name: str = option(
-        help="a metric, written as in metrics=[...] of ltr train; you may leave out name="
+        help="a metric, written as in metrics=[...] of ltr train; the prefix name= is optional"
     )
     grades: int = option(
         5, at_least=2, help="the number of grades; labels are from 0 to grades - 1"
@@ -106,8 +106,8 @@ class CheckModelOptions:
     """
 
     name: str = option(
-        help="a model, written as in model=... of ltr train, or module.Class; you may leave out "
-        "name="
+        help="a model, written as in model=... of ltr train, or module.Class; the prefix name= "
+        "is optional"
     )
     width: int = option(6, at_least=1, help="the number of features of an item")
     knobs: tuple[str, ...] = collected("others")  # settings of the model, as KNOB=VALUE

@@ -83,7 +83,7 @@ class ListLossesOptions:
     """
 
     name: str | None = option(
-        None, help="the loss to show; null = list all losses; you may leave out name="
+        None, help="the loss to show; null = list all losses; the prefix name= is optional"
     )
 
 

@@ -200,7 +200,11 @@ class Component:
         return [self]
 
     def without_draws(self) -> tuple[Self, Sequence[Tensor]]:
-        """Return a component and lists whose results are not random, or raise ``DoesNotApply``."""
+        """Return a component, and lists on which its results are not random.
+
+        Raises:
+            DoesNotApply: the results are always random.
+        """
         return self, self.lists()
 
     def expect(

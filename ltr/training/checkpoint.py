@@ -150,10 +150,10 @@ def check_same_run(best: Path, content: Mapping[str, Any], last: Mapping[str, An
 
 
 def read_half_choices(entry: Mapping[str, Any]) -> tuple[Ints, dict[int, torch.Tensor]]:
-    """Return the epochs that halves of the validation lists choose, and the scores of these epochs.
+    """Return the best epoch on each half of the validation lists, and the scores at these epochs.
 
-    The first result is the epoch that is best on each half, ``[splits, 2]``, where the halves are
-    those of ``ltr.metrics.crossfit.Halves``. The second result maps each of these epochs to the
+    The first result is ``[splits, 2]``, because the lists are split into two halves several times,
+    see ``ltr.metrics.crossfit.Halves``. The second result maps each of these epochs to the
     scores of the validation items, ``[items]``. Raises ``ValueError`` if the entry does not
     have the form that a run writes.
     """
@@ -192,7 +192,7 @@ def _check_size(value: Any, limit: int) -> None:
 
 @contextmanager
 def checkpoint_errors(path: Path) -> Iterator[None]:
-    """Context in which errors from using the content of checkpoint ``path`` become one error.
+    """Context that raises ``CheckpointError`` if the checkpoint ``path`` has unusable content.
 
     A ``RuntimeError``, ``KeyError`` or the like becomes a ``CheckpointError``; an ``LTRError``
     passes unchanged.

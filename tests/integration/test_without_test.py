@@ -272,7 +272,7 @@ def test_table_files_need_no_test(source, lists, tmp_path) -> None:
         scores = f"scores=[{run_folder.folder}/vali_scores.csv]"
         arguments = [str(run_folder.folder), scores, f"cache_dir={tmp_path}/cache"]
         message = refused(lambda: compare(comparison_of(arguments)), ConfigError)
-        assert "its vali lists are part of a file that also contains training lists" in message
+        assert "its vali lists are only some of the rows of its data file" in message
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """``metrics_as``, the name of ``convention`` in version 0.2, is accepted once more."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,7 +35,7 @@ LETOR4 = {
 
 @pytest.fixture(autouse=True)
 def warn_anew() -> Iterator[None]:
-    """Warn in each test, although a process warns of a text only once."""
+    """Warn in each test, although a process gives each warning only once."""
     warn_of_former.cache_clear()
     yield
     warn_of_former.cache_clear()
@@ -79,7 +78,7 @@ def test_run_config_reads_user_configs_that_choose_by_the_former_name(
     assert "metrics_as" not in choices
     assert "override /metrics_as: write override /convention" in caplog.text
     assert run_config(["experiment=former", "convention=paper"])[0].convention.gain == "exp2"
-    with pytest.raises(ConfigError, match=re.escape("move the keys of configs/metrics_as there")):
+    with pytest.raises(ConfigError, match="metrics_as is now called convention: move your file"):
         build_convention(run_config(["experiment=unmoved"])[0])
     partial = build_convention(run_config(["convention=partial"])[0])
     assert partial == Convention(empty=0.5)

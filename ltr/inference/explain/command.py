@@ -100,7 +100,7 @@ def _alternative(checkpoint: str, model: nn.Module) -> str:
 
 
 def _attribution_error(explained: ExplainedList, attributions: Attributions) -> str:
-    """Return a text that says how much the sums of the parts differ from the scores."""
+    """Describe how much the sums of the parts differ from the scores."""
     scores = explained.scores[explained.items]
     error = np.abs(attributions.sums - scores).max()
     return (
@@ -165,7 +165,7 @@ def effects_block(explained: ExplainedList, changes: Doubles) -> ReportBlock:
 
 
 def _change_texts(explained: ExplainedList, changes: Doubles, positions: Any) -> list[str]:
-    """Return texts that say how each explained item's score changes without one other item.
+    """Describe for each explained item how its score changes without one other item.
 
     ``positions`` contains the position of that other item for each explained item.
     """

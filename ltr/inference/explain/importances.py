@@ -33,7 +33,9 @@ class ImportancesOptions:
     (docs/how-to/export.md).
     """
 
-    run: str = option(help="a run folder, or the best.pt or last.pt in it; you may leave out run=")
+    run: str = option(
+        help="a run folder, or the best.pt or last.pt in it; the prefix run= is optional"
+    )
     top: int = option(
         20,
         at_least=0,

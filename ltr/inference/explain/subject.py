@@ -63,8 +63,8 @@ class ExplainOptions(InputOptions, ScoringOptions):
     )
     input: str | None = option(
         None,
-        help="a file that contains the query, instead of the run's data: a table or LETOR text, "
-        "as for ltr predict; labels are not needed",
+        help="the file that contains the query; null = the data of the run. The file is a table or "
+        "LETOR text, as for ltr predict; labels are not needed",
     )
     output: str | None = option(
         None, help="the folder for the page; null = explained/RUN-qid-QID in output_dir"

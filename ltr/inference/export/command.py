@@ -102,8 +102,7 @@ def export_model(options: ExportOptions) -> str:
     check fails, that folder is not created.
 
     Returns:
-        A text with the names of the files, the lists that were compared, and the largest
-        difference.
+        A report that names the files, the lists that were compared, and the largest difference.
 
     Raises:
         ConfigError, DataError, CheckpointError, OutputError: an option, the checkpoint or a data

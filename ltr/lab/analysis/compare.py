@@ -59,8 +59,8 @@ class CompareOptions:
 
     runs: tuple[str, ...] = option(
         (),
-        help="run folders, or folders that contain runs; you may leave out runs=. [] = compare "
-        "only files of scores",
+        help="run folders, or folders that contain runs; the prefix runs= is optional. [] = "
+        "compare only files of scores",
     )
     metric: str | None = option(
         None,
@@ -112,7 +112,8 @@ class CompareOptions:
     )
     qrels: Any = option(
         None,
-        help="the file of judgments, or one file per fold; the files of scores= are then TREC runs",
+        help="the file of judgments, or one file per fold; the files in scores= must then be TREC "
+        "runs",
     )
     data_dir: str | None = option(
         None, help="the folder of the runs' data set; null = the folder used in training"
@@ -204,7 +205,7 @@ def compare(options: CompareOptions) -> str:
 def _write_findings(findings: Findings, target: Path) -> str:
     """Write one file if ``target`` ends in .html, .md, .tex or .csv, otherwise a folder.
 
-    Return a text that names what was written.
+    Return the names of what was written, as a string.
     """
     table = pairs_frame(findings.pairs).assign(split=findings.split)
     if target.suffix not in {*RENDERERS, ".csv"}:

@@ -58,9 +58,9 @@ def rule(margin: float, alpha: float) -> str:
 
 
 def t_p(difference: float, error: float, df: float) -> float:
-    """Return the two-sided p of a t test.
+    """Return the two-sided p-value of a t test.
 
-    If ``error`` is 0, p is 1 if ``difference`` is 0, and 0 otherwise.
+    If ``error`` is 0, it is 1 if ``difference`` is 0, and 0 otherwise.
     """
     if error == 0:
         return float(difference == 0)
@@ -68,9 +68,9 @@ def t_p(difference: float, error: float, df: float) -> float:
 
 
 def sign_flip_p(by_query: Doubles, pairs: Ints, *, samples: int, seed: int = 0) -> Doubles:
-    """Test for each pair whether its systems are exchangeable; return the two-sided p, ``[pairs]``.
+    """Test for each pair whether its systems are exchangeable; return p-values, ``[pairs]``.
 
-    If d_q are the differences of a pair, and s_bq are random signs, then
+    If d_q are the differences of a pair, and s_bq are random signs, the two-sided p-value is
 
         p = (1 + #{b: |sum_q s_bq d_q| >= |sum_q d_q|}) / (samples + 1)
 
@@ -119,11 +119,11 @@ def _exact_p(moving: Doubles) -> float:
 
 
 def equivalence_p(difference: float, error: float, df: float, margin: float) -> float:
-    """Return the p of the hypothesis |true difference| >= ``margin``; a small p means equivalence.
+    """Return the p-value of the null hypothesis |true difference| >= ``margin``.
 
-    It is the larger p of two one-sided t tests (TOST). It is below alpha if and only if the
-    1 - 2 alpha interval of the t test is within the margin. Schuirmann (1987), Journal of
-    Pharmacokinetics and Biopharmaceutics 15.
+    A small p-value means equivalence. It is the larger p-value of two one-sided t tests (TOST), and
+    it is below alpha if and only if the 1 - 2 alpha interval of the t test is within the margin.
+    Schuirmann (1987), Journal of Pharmacokinetics and Biopharmaceutics 15.
 
     >>> round(equivalence_p(0.005, 0.001, 99, margin=0.005), 3)  # at the margin's edge
     0.5

@@ -76,7 +76,7 @@ class Choice:
                 copy_run(run.folder, run_folder)
 
     def describe(self) -> str:
-        """Return a text with the rows and their values, the choice, and commands that use it."""
+        """Describe the rows and their values, the choice, and commands that use it."""
         choice = f"the choice, by crossfit on vali: {', '.join(self.labels)}"
         run_folder, run = next(iter(output_folders(self.folder, self.runs).items()))
         evaluate = f"{as_started('evaluate')} {run_folder}"

@@ -51,7 +51,7 @@ class AutoOptions(LaunchOptions):
     minutes: float = option(
         30,
         help="no further training starts after this many minutes; models are trained in the order "
-        "of the table, and the table recipes begins with the fastest model",
+        "of the table; table=recipes begins with the fastest models",
     )
     output: str | None = option(
         None,
@@ -120,7 +120,7 @@ class _Task(NamedTuple):
 
 
 def run_auto(options: AutoOptions) -> str:
-    """Train several kinds of rankers and keep the best; return a text that describes the choice.
+    """Train several kinds of rankers and keep the best; return a description of the choice.
 
     Raises:
         ConfigError, DataError: for the same reasons as in ``find_ranker``.
@@ -194,7 +194,7 @@ def _train_rows(task: _Task, minutes: float, deadline: float) -> tuple[Table, st
     """Train the rows until ``deadline``.
 
     Returns:
-        The table of the finished rows and their ensembles, and a text that says which rows are left
+        The table of the finished rows and their ensembles, and a note that says which rows are left
         out and why.
 
     Raises:
@@ -301,7 +301,7 @@ def _say_failures(failures: Mapping[Path, str]) -> None:
 def _describe_left_out(
     runs: Sequence[Run], failures: Mapping[Path, str], minutes: str, *, is_late: bool
 ) -> str:
-    """Return a text that names the rows with a run that did not start, and why; empty if none.
+    """Describe which rows have a run that did not start, and why; return "" if none have.
 
     If ``is_late``, there was no time for them; otherwise a run that they depend on failed.
     """

@@ -44,7 +44,7 @@ class EnsembleOptions(ScoringOptions):
     """
 
     runs: tuple[str, ...] = option(
-        (), help="run folders, or folders that contain runs; you may leave out runs="
+        (), help="run folders, or folders that contain runs; the prefix runs= is optional"
     )
     weights: tuple[str, ...] = option(
         ("equal",),
@@ -65,7 +65,7 @@ def ensemble_of_runs(options: EnsembleOptions) -> str:
     """Make an ensemble of finished runs for each fold.
 
     Returns:
-        A text to print: the members, the metrics and the folder.
+        What to print: the members, the metrics and the folder.
 
     Raises:
         ConfigError: no runs are named, a run is not finished, the folds do not have the same number
@@ -115,8 +115,8 @@ def _group_by_fold(runs: Sequence[RunFolder]) -> dict[str | None, list[RunFolder
             for count, fold in [(first_count, first), (second_count, second)]
         )
         raise ConfigError(
-            f"expected the same number of runs for every fold, got {numbers}: name the same runs "
-            "for every fold"
+            f"expected the same number of runs for every fold, got {numbers}: for every fold, name "
+            "the runs with the same settings and seeds"
         )
     return groups
 
@@ -188,7 +188,7 @@ def _member_table(results: Mapping[str, dict[str, Any]]) -> Any:
 
 
 def _describe_crossfit(results: Mapping[str, dict[str, Any]]) -> str | None:
-    """Return a text with the mean cross-fitted metric over folds; None if a fold lacks it."""
+    """Describe the mean cross-fitted metric over folds; return None if a fold lacks it."""
     import pandas as pd
 
     first, *_ = results.values()

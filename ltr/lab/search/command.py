@@ -236,7 +236,7 @@ def read_all(search: Search) -> Search:
 
 
 def describe_trial(trial: FrozenTrial, search: Search) -> str:
-    """Return a text that says how a finished trial ended, and which settings it had."""
+    """Describe how a finished trial ended, and which settings it had."""
     settings = " ".join(trial_overrides(search, trial)) or "the config's own values"
     if trial.state == TrialState.COMPLETE:
         return f"{search.value_name} {trial.value:.4f} on vali  {settings}"
@@ -245,7 +245,7 @@ def describe_trial(trial: FrozenTrial, search: Search) -> str:
 
 
 def _describe_search(search: Search) -> str:
-    """Return a text for ``dry_run``: the space of each key, and its value in the config."""
+    """Describe the search for ``dry_run``: each key's space, and its value in the config."""
     rows = [
         f"{key}  {space}  {as_text(search.default(key))}" for key, space in search.space.items()
     ]

@@ -79,10 +79,10 @@ class SearchOptions:
     )
     select_value: str | None = option(
         None,
-        help="the value of a trial. best: the metric of its best epoch on the validation lists (of "
-        "the last epoch if select=last). crossfit: the best epoch is chosen on one half of these "
-        "lists and measured on the other half. null = crossfit if there are fewer than 2,000 lists "
-        "and select=best, otherwise best",
+        help="the number that the search maximises. best: the metric of a trial's best epoch on "
+        "the validation lists (of the last epoch if select=last). crossfit: the best epoch is "
+        "chosen on one half of these lists and measured on the other half. null = crossfit if "
+        "there are fewer than 2,000 lists and select=best, otherwise best",
     )
     pruner: str = option(
         "median",

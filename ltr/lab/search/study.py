@@ -200,7 +200,9 @@ def finished_trials(study: optuna.Study) -> list[FrozenTrial]:
 
 
 def trial_overrides(search: Search, trial: FrozenTrial | optuna.Trial) -> tuple[str, ...]:
-    """Return a trial's settings as typed, with four digits; empty for the first trial.
+    """Return a trial's settings as arguments, ``KEY=VALUE``; the first trial has none.
+
+    Floats have four significant digits.
 
     Raises:
         DataError: a value is not in the space, so another search must have written the database.

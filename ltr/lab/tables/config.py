@@ -59,7 +59,8 @@ class TableOptions(LaunchOptions):
     applies to all rows, except those that set the same key themselves. select=last tests the last
     epoch, and select=best tests the epoch that was best on the validation lists. Finished runs are
     not repeated, and interrupted ones are resumed. The files table.html, .md, .tex and .csv (and
-    runs.csv, unless the table compares fold by fold) are written to a folder in output_dir/tables.
+    runs.csv, unless the table's file sets by_fold: true) are written to a folder in
+    output_dir/tables.
     """
 
     table: str = option(help="the name of a file in configs/tables, or the path of a YAML file")

@@ -50,7 +50,7 @@ class FoundSettings:
         return [("budget", budget), ("found settings", "/".join(self.path.parts[-3:]))]
 
     def describe_use(self) -> str:
-        """Return a text that says where the settings are, and how to use them again."""
+        """Describe where the settings are, and how to use them again."""
         return (
             f"settings found: {self.path}; to train with them again, set found_settings={self.path}"
         )

@@ -207,7 +207,7 @@ def build_facts(results: Results) -> list[tuple[str, str]]:
 
 
 def _describe_data(results: Results, folds: Sequence[str]) -> str:
-    """Return a text that names the data set, its folds and the split."""
+    """Describe the data set, its folds and the split."""
     name = results.runs[0].config.dataset.name
     if not folds:
         return f"{name}, {results.split}"
@@ -216,14 +216,14 @@ def _describe_data(results: Results, folds: Sequence[str]) -> str:
 
 
 def _describe_selection(run: Run) -> str:
-    """Return a text that says which epoch of the run is tested."""
+    """Describe which epoch of the run is tested."""
     if run.config.select == "best":
         return f"best epoch by {run.config.select_on} on vali (select=best)"
     return "last epoch (select=last)"
 
 
 def _describe_deviation(seeds: int, folds: int) -> str:
-    """Return a text that says what the deviations in the table are."""
+    """Describe the deviations in the table."""
     if seeds > 1 and folds > 1:
         return "standard deviation over seeds of the mean over folds"
     if seeds > 1:
@@ -232,7 +232,7 @@ def _describe_deviation(seeds: int, folds: int) -> str:
 
 
 def _facts_of_verdicts(results: Results, judged: Verdicts) -> dict[str, str]:
-    """Return the entries of the head about intervals and verdicts; a text may be empty."""
+    """Return the entries of the head about intervals and verdicts; values may be empty."""
     interval = ""
     baseline = ""
     covers = dict.fromkeys(
@@ -259,7 +259,7 @@ def count_unfinished(runs: Sequence[Run]) -> dict[str, str]:
 
 
 def describe_counts(runs: Sequence[Run]) -> str:
-    """Return a text with the number of lists in each split."""
+    """Describe the number of lists in each split."""
     counts: dict[str, list[int]] = {}
     for run in {run.fold: run for run in runs}.values():
         dataset = build_dataset(run.config.dataset)

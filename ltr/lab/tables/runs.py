@@ -55,7 +55,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """A text that names the row, fold and seed."""
+        """A name made of the row, the fold and the seed."""
         fold = "" if self.fold is None else f", fold {self.fold}"
         return f"{self.label}{fold}, seed {self.seed}"
 

@@ -52,7 +52,7 @@ class Row:
     choice_of: str = ""  # the label of the row in the file, to which this row adds a combination
 
     def describe(self) -> str:
-        """Return a text that describes this row, which must be an ensemble."""
+        """Describe this row, which must be an ensemble."""
         weights = self.weights
         if not isinstance(weights, str):
             weights = ", ".join(f"{weight:g}" for weight in weights)
@@ -306,5 +306,5 @@ def _check_numbers_by_fold(key: str, published: Published) -> None:
         if not all(isinstance(number, list) for number in numbers):
             raise ConfigError(
                 f"{key}.{label}: expected a list with a number for each fold, got a mean over all "
-                "folds: write the list, or set folds: all"
+                "folds: write the list, or set 'folds: all'"
             )
