@@ -238,7 +238,7 @@ def test_evaluate_scores_checks_labels_in_the_same_way(tmp_path: Path) -> None:
 
     assert "5 grades" in evaluate("metrics=[err]")
     message = refused(lambda: evaluate("metrics=[err]", "convention.levels=4"), ConfigError)
-    assert "label 3.5 (query id q1)" in message
+    assert "largest label is 3.5 (query id q1)" in message
 
 
 @pytest.mark.parametrize("written", [0.7, 0.1, 0.61, 3.0])
