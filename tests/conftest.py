@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import processes
+from tests.helpers import compiled_kernels, processes
 from tests.helpers.paths import ROOT
 
 NETWORKS = sorted(f"ltr.models.{path.stem}" for path in (ROOT / "ltr" / "models").glob("[a-z]*.py"))
@@ -33,6 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if getattr(options, "numprocesses", None) and not hasattr(config, "workerinput"):
         if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+        compiled_kernels.ensure()
         return
     atexit.register(_end_quietly)
     if hasattr(config, "workerinput") and options.markexpr != QUICK:
