@@ -364,7 +364,7 @@ def test_wrong_parameters_and_input_are_one_line_at_fit() -> None:
         "add up to 20, the number of rows of X); got the sum 19": lambda: ranker.fit(
             X, y, group=[9, 10]
         ),
-        "rows of X); got a number": lambda: ranker.fit(X, y, group=[0, 20]),
+        "rows of X); got values that": lambda: ranker.fit(X, y, group=[0, 20]),
         ">= 1 that add up": lambda: ranker.fit(X, y, qid, eval_set=vali, eval_group=[[9.5, 10.5]]),
         "qid=index.get_level_values('query')": lambda: ranker.fit(X, y, levels),
         "y=index.get_level_values('query')": lambda: ranker.fit(X, levels, qid),
@@ -439,9 +439,9 @@ def test_a_run_begins_with_the_weights_of_another(tmp_path, tiny) -> None:
     expected = first.evaluate(X, y, qid)["ndcg@5"].mean()
     assert later.history_["vali_ndcg@5"][0] == pytest.approx(expected, abs=1e-12)
     for changed, width, said in (
-        ({"model.hidden_sizes": [8]}, 3, "use the model and"),
+        ({"model.hidden_sizes": [8]}, 3, "use the same model and"),
         ({}, 2, "3 features, but the training lists have 2"),
-        ({"transform": "none"}, 3, "its transform differs"),
+        ({"transform": "none"}, 3, "the transform of that run differs"),
     ):
         other = Ranker("mlp", "listnet", **keys).set_params(**changed)
         assert said in refused(lambda other=other, X=X[:, :width]: other.fit(X, y, qid), ValueError)
