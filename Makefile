@@ -42,8 +42,8 @@ test: $(VENV)/.installed-dev ## run the tests
 quick: $(VENV)/.installed-dev ## run the tests that start no process and train nothing (under a minute)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" $(ARGS)
 
-tutorials: $(VENV)/.installed-dev ## run the examples and the long tutorials, which make test leaves out
-	$(BIN)/python -m pytest -n auto --dist worksteal -m tutorial tests/docs $(ARGS)
+tutorials: $(VENV)/.installed-dev ## run the examples, benchmarks and long tutorials, which make test leaves out
+	$(BIN)/python -m pytest -n auto --dist worksteal -m tutorial $(ARGS)
 
 fire: $(VENV)/.installed-dev ## kill the program, damage its files (minutes=20; ARGS='only=flips tries=1000 seed=3')
 	$(BIN)/python -m scripts.fire $(if $(minutes),minutes=$(minutes)) $(ARGS)

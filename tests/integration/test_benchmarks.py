@@ -38,6 +38,7 @@ def run(tmp_path: Path, script: str, *arguments: str) -> "subprocess.CompletedPr
 
 
 @pytest.mark.slow
+@pytest.mark.tutorial
 @pytest.mark.parametrize(
     ("script", "only", "case", "sides"),
     [
