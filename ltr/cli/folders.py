@@ -50,9 +50,11 @@ def register_resolvers() -> None:
     }  # fmt: skip
     for name, resolver in resolvers.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)
+    store = ConfigStore.instance()
+    store.repo.pop(FORMER_CONVENTION, None)  # the working directory may have changed
     for name in files_of("convention"):
         choose = {"defaults": [{"override /convention": name}]}
-        ConfigStore.instance().store(name, choose, group=FORMER_CONVENTION, package="_global_")
+        store.store(name, choose, group=FORMER_CONVENTION, package="_global_")
 
 
 def run_folder(path: str) -> Path:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hydra.core.config_store import ConfigStore
 
 from ltr import Ranker
 from ltr.cli.arguments import as_hydra, merged, warn_of_former
@@ -62,6 +63,8 @@ def test_run_config_reads_user_configs_that_choose_by_the_former_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    elsewhere = {"group": "metrics_as", "package": "_global_"}  # registered in another folder
+    ConfigStore.instance().store("mine", {"defaults": [{"override /convention": "x"}]}, **elsewhere)
     head = "# @package _global_\ndefaults:\n"
     write_folder(
         tmp_path / "configs",
